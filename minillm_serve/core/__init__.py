@@ -1,0 +1,51 @@
+"""WHAT runs next: pure Python, never imports torch."""
+
+from minillm_serve.core.admission import Admission
+from minillm_serve.core.batch import (
+    Batch,
+    ScheduledSequence,
+    SequenceOutput,
+    SequenceUpdate,
+    StepResult,
+)
+from minillm_serve.core.block_manager import BlockManager
+from minillm_serve.core.block_pool import BlockPool
+from minillm_serve.core.engine import EngineCore
+from minillm_serve.core.errors import (
+    EngineStalled,
+    InvariantViolation,
+    OutOfBlocks,
+    RequestRefused,
+)
+from minillm_serve.core.executor import Executor, StepHandle
+from minillm_serve.core.metrics import RequestMetrics, StepRecord
+from minillm_serve.core.request import FinishReason, Request, Sequence, SequenceStatus
+from minillm_serve.core.sampling_params import SamplingParams
+from minillm_serve.core.scheduler import ContinuousScheduler, Scheduler
+
+__all__ = [
+    "Admission",
+    "Batch",
+    "BlockManager",
+    "BlockPool",
+    "ContinuousScheduler",
+    "EngineCore",
+    "EngineStalled",
+    "Executor",
+    "FinishReason",
+    "InvariantViolation",
+    "OutOfBlocks",
+    "Request",
+    "RequestMetrics",
+    "RequestRefused",
+    "SamplingParams",
+    "ScheduledSequence",
+    "Scheduler",
+    "Sequence",
+    "SequenceOutput",
+    "SequenceStatus",
+    "SequenceUpdate",
+    "StepHandle",
+    "StepRecord",
+    "StepResult",
+]

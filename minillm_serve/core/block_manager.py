@@ -1,0 +1,61 @@
+"""Gives sequences their block tables out of the pool."""
+
+from minillm_serve.core.block_pool import BlockPool
+from minillm_serve.core.request import Sequence
+
+
+class BlockManager:
+    """Owns every `Sequence.block_table`.
+
+        tokens of a sequence    0 .. P-1 | P .. 2P-1 | 2P .. len-1
+        block_table             [   7    ,     2     ,     9      ]   any blocks, in any order
+        slot of position i      block_table[i // P] * P + i % P
+
+    Args:
+        pool: where blocks come from.
+        block_size: tokens a block (P).
+    """
+
+    def __init__(self, pool: BlockPool, block_size: int) -> None:
+        if block_size < 1:
+            raise ValueError(f"block_size={block_size}: a block holds at least one token")
+        self.pool = pool
+        self.block_size = block_size
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that the whole pool holds."""
+        return self.pool.num_blocks * self.block_size
+
+    def num_blocks_for(self, num_tokens: int) -> int:
+        """Blocks that hold `num_tokens` tokens: the last one may be partly filled."""
+        return -(-num_tokens // self.block_size)
+
+    def num_missing(self, sequence: Sequence, num_tokens: int) -> int:
+        """Blocks to add before the table covers the first `num_tokens` positions."""
+        return max(0, self.num_blocks_for(num_tokens) - len(sequence.block_table))
+
+    def grow(self, sequence: Sequence, num_tokens: int, *, leave: int = 0) -> bool:
+        """Makes the table cover the first `num_tokens` positions, entirely or not at all.
+
+        Args:
+            sequence: whose table.
+            num_tokens: positions to cover, counted from the sequence's start.
+            leave: blocks that must stay free afterwards.
+
+        Returns:
+            False, with nothing changed, if the pool has too few free blocks.
+        """
+        missing = self.num_missing(sequence, num_tokens)
+        if missing and missing + leave > self.pool.num_free:
+            return False
+        sequence.block_table.extend(self.pool.allocate(missing))
+        return True
+
+    def release(self, sequence: Sequence) -> None:
+        """Gives back all blocks of a sequence, whose computed tokens are thereby lost."""
+        # Last block first, so that the pool's stack hands them out again in their old order.
+        for block in reversed(sequence.block_table):
+            self.pool.release(block)
+        sequence.block_table.clear()
+        sequence.num_computed = 0

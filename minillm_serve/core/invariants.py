@@ -1,0 +1,91 @@
+"""What must be true of the bookkeeping between any two steps."""
+
+from collections import Counter
+
+from minillm_serve.core.batch import Batch
+from minillm_serve.core.errors import InvariantViolation
+from minillm_serve.core.request import Sequence, SequenceStatus
+from minillm_serve.core.scheduler.base import Scheduler
+
+
+def check_invariants(scheduler: Scheduler) -> None:
+    """Checks pool, tables, queue and running set against each other.
+
+    Raises:
+        InvariantViolation: saying what contradicts what.
+    """
+    _check_blocks(scheduler)
+    _expect(
+        len(scheduler.running) <= scheduler.max_num_seqs,
+        f"{len(scheduler.running)} sequences run, max_num_seqs is {scheduler.max_num_seqs}",
+    )
+    for sequence in scheduler.running:
+        _check_running(scheduler, sequence)
+    for sequence in scheduler.waiting:
+        waits = sequence.status in (SequenceStatus.WAITING, SequenceStatus.PREEMPTED)
+        _expect(waits, f"in the queue, but not waiting: {sequence}")
+        empty = not sequence.block_table and sequence.num_computed == 0
+        _expect(empty, f"waiting, but holding blocks: {sequence}")
+
+
+def check_batch(scheduler: Scheduler, batch: Batch) -> None:
+    """Checks what `schedule` returned, before it runs.
+
+    Raises:
+        InvariantViolation: saying what is wrong with the batch.
+    """
+    budget = scheduler.max_num_batched_tokens
+    _expect(batch.num_tokens <= budget, f"{batch.num_tokens} tokens exceed the budget of {budget}")
+    names = [s.sequence.request.request_id for s in batch.scheduled]
+    _expect(len(set(map(id, (s.sequence for s in batch.scheduled)))) == len(names), "one twice")
+    for item in batch.scheduled:
+        sequence = item.sequence
+        _expect(sequence.status is SequenceStatus.RUNNING, f"scheduled, not running: {sequence}")
+        _expect(item.num_tokens >= 1, f"computes no token: {item}")
+        _expect(item.start == sequence.num_computed, f"starts at the wrong position: {item}")
+        _expect(item.end <= len(sequence), f"computes past the end: {item}")
+        _expect(item.samples == (item.end == len(sequence)), f"wrong 'samples': {item}")
+        covered = len(sequence.block_table) * scheduler.blocks.block_size
+        _expect(item.end <= covered, f"has blocks for {covered} tokens only: {item}")
+
+
+def check_idle(scheduler: Scheduler) -> None:
+    """Checks that nothing is left behind when no request is in the engine.
+
+    Raises:
+        InvariantViolation: naming what leaked.
+    """
+    check_invariants(scheduler)
+    _expect(scheduler.num_unfinished == 0, f"{scheduler.num_unfinished} sequences left")
+    pool = scheduler.blocks.pool
+    _expect(pool.num_free == pool.num_blocks, f"{pool.num_blocks - pool.num_free} blocks leaked")
+
+
+def _check_blocks(scheduler: Scheduler) -> None:
+    pool = scheduler.blocks.pool
+    named = Counter(block for sequence in scheduler.running for block in sequence.block_table)
+    for block in range(pool.num_blocks):
+        _expect(
+            pool.ref_count(block) == named[block],
+            f"block {block} is referenced {pool.ref_count(block)} times "
+            f"and named by {named[block]} tables",
+        )
+    _expect(
+        pool.num_free + len(named) == pool.num_blocks,
+        f"{pool.num_free} free and {len(named)} referenced blocks, {pool.num_blocks} in all",
+    )
+
+
+def _check_running(scheduler: Scheduler, sequence: Sequence) -> None:
+    _expect(sequence.status is SequenceStatus.RUNNING, f"in the running set: {sequence}")
+    _expect(sequence.num_uncomputed >= 1, f"nothing left to compute: {sequence}")
+    _expect(len(sequence) < scheduler.max_len, f"past max_len: {sequence}")
+    covered = len(sequence.block_table) * scheduler.blocks.block_size
+    _expect(sequence.num_computed <= covered, f"computed tokens without blocks: {sequence}")
+    surplus = len(sequence.block_table) - scheduler.blocks.num_blocks_for(len(sequence))
+    _expect(surplus <= 0, f"{surplus} blocks more than it has tokens for: {sequence}")
+
+
+def _expect(condition: bool, message: str) -> None:
+    if not condition:
+        raise InvariantViolation(message)

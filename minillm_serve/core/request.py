@@ -1,0 +1,116 @@
+"""What was asked (`Request`), and the stream of tokens grown for it (`Sequence`)."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+
+from minillm_serve.core.sampling_params import SamplingParams
+
+
+class FinishReason(StrEnum):
+    """Why a sequence ended."""
+
+    STOP = "stop"  # an EOS or stop token
+    LENGTH = "length"  # max_tokens, the context limit, or the whole KV pool
+    ABORT = "abort"  # the caller went away
+    ERROR = "error"  # the computation failed for this sequence
+
+
+class SequenceStatus(Enum):
+    """Where a sequence stands."""
+
+    WAITING = "waiting"  # never run, holds no blocks
+    RUNNING = "running"  # holds blocks, takes part in steps
+    PREEMPTED = "preempted"  # lost its blocks, waits at the head of the queue to recompute
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a user asked for. Immutable.
+
+    Attributes:
+        request_id: unique among the requests that are in the engine.
+        prompt_token_ids: at least one id.
+        params: how to sample and when to stop. `params.seed` may be None: the engine then
+            draws one.
+        arrival_time: in seconds of the engine's clock; None lets the engine read the clock.
+    """
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    params: SamplingParams = field(default_factory=SamplingParams)
+    arrival_time: float | None = None
+
+
+class Sequence:
+    """One stream of tokens being grown for a request.
+
+    There is no prefill phase and no decode phase: a sequence has `len(sequence)` tokens, the KV
+    of the first `num_computed` of them is in the cache, and a step lets it catch up by some
+    number of tokens. When it has caught up, the next token can be sampled.
+    """
+
+    __slots__ = (
+        "block_table",
+        "error",
+        "finish_reason",
+        "num_computed",
+        "num_preemptions",
+        "request",
+        "seed",
+        "status",
+        "stop_ids",
+        "token_ids",
+    )
+
+    def __init__(
+        self, request: Request, *, eos_token_ids: Collection[int] = (), seed: int = 0
+    ) -> None:
+        params = request.params
+        self.request = request
+        self.seed = params.seed if params.seed is not None else seed
+        self.stop_ids = frozenset(params.stop_token_ids)
+        if not params.ignore_eos:
+            self.stop_ids |= frozenset(eos_token_ids)
+        self.token_ids: list[int] = list(request.prompt_token_ids)
+        self.num_computed = 0
+        self.block_table: list[int] = []
+        self.status = SequenceStatus.WAITING
+        self.finish_reason: FinishReason | None = None
+        self.error: str | None = None
+        self.num_preemptions = 0
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    def __repr__(self) -> str:
+        return (
+            f"Sequence({self.request.request_id!r}, {self.status.value}, tokens={len(self)}, "
+            f"computed={self.num_computed}, blocks={self.block_table})"
+        )
+
+    @property
+    def params(self) -> SamplingParams:
+        """The request's sampling parameters."""
+        return self.request.params
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Tokens that were given, not generated."""
+        return len(self.request.prompt_token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens generated so far."""
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        """The generated ids, a copy."""
+        return self.token_ids[self.num_prompt_tokens :]
+
+    @property
+    def num_uncomputed(self) -> int:
+        """Tokens whose KV is still missing: at least 1 until the sequence ends."""
+        return len(self.token_ids) - self.num_computed

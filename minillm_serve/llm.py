@@ -1,0 +1,268 @@
+"""The engine's Python face: `LLM(model).generate(prompts)`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+
+from minillm_serve.assemble import assemble
+from minillm_serve.collector import Collector
+from minillm_serve.core import Request, RequestRefused, SamplingParams
+from minillm_serve.outputs import RequestOutput
+from minillm_serve.stream import TextStream
+
+Prompt = str | Sequence[int]
+Message = Mapping[str, str]
+
+
+class LLM:
+    """A model, its KV cache and the engine that serves it, in this process.
+
+    Not thread-safe: one thread calls it. Several `stream`s may be read in turn.
+
+    Args:
+        model: the embedded model's name, a local directory, a `.gguf` file, or a hub id.
+        dtype: of weights and KV cache; "auto" is float32 on a CPU, the model's own on a GPU.
+        device: "auto" takes a GPU where there is one.
+        block_size: tokens a KV block (P).
+        num_blocks: KV blocks in the pool; by default as many as `kv_cache_memory` holds.
+        kv_cache_memory: bytes for the pool; by default a share of what is free.
+        max_num_seqs: most sequences that run at once.
+        max_num_batched_tokens: most tokens computed in a step; longer prompts go in chunks.
+        max_model_len: most tokens of a sequence, prompt and output; by default the model's own.
+        seed: of the draws of requests that bring none.
+        attention_backend: "auto" or a name; see `minillm_serve.runtime.attention.registry`.
+        scheduler: "continuous".
+        debug_invariants: check the engine's bookkeeping around every step.
+
+    Attributes:
+        model_path: the directory that was really loaded.
+        model_config: its `ModelConfig`.
+        tokenizer: transformers' tokenizer.
+        kv_cache: the `KVCache`.
+        engine: the `EngineCore`.
+
+    Raises:
+        ValueError: an argument or the model is not usable; the message says what to do.
+    """
+
+    def __init__(
+        self,
+        model: str | Path = "smollm2-135m",
+        *,
+        dtype: str | torch.dtype = "auto",
+        device: str | torch.device = "auto",
+        block_size: int = 16,
+        num_blocks: int | None = None,
+        kv_cache_memory: int | None = None,
+        max_num_seqs: int = 64,
+        max_num_batched_tokens: int = 512,
+        max_model_len: int | None = None,
+        seed: int = 0,
+        attention_backend: str = "auto",
+        scheduler: str = "continuous",
+        debug_invariants: bool = False,
+    ) -> None:
+        parts = assemble(
+            model,
+            dtype=dtype,
+            device=device,
+            block_size=block_size,
+            num_blocks=num_blocks,
+            kv_cache_memory=kv_cache_memory,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_model_len=max_model_len,
+            seed=seed,
+            attention_backend=attention_backend,
+            scheduler=scheduler,
+            debug_invariants=debug_invariants,
+        )
+        self.engine = parts.engine
+        self.model_path = parts.model_path
+        self.model_config = parts.model_config
+        self.tokenizer = parts.tokenizer
+        self.kv_cache = parts.kv_cache
+        self._collectors: dict[str, Collector] = {}
+        self._num_requests = 0
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Completes prompts, batched together.
+
+        Args:
+            prompts: a prompt or a list of them; each a string or a list of token ids.
+            sampling_params: one for all, or one for each prompt.
+            use_tqdm: show progress and output tokens/s.
+
+        Returns:
+            One output a prompt, in the order of the prompts.
+
+        Raises:
+            ValueError: a prompt can never be served; none of them has been started then.
+        """
+        asked = _as_list(prompts)
+        params = _one_each(sampling_params, len(asked))
+        return self._run(
+            [self._request(*pair) for pair in zip(asked, params, strict=True)], use_tqdm
+        )
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Answers one conversation, or several, in the model's chat template.
+
+        Args:
+            messages: `[{"role": "user", "content": "..."}]`, or a list of such lists.
+            sampling_params: as for `generate`.
+            use_tqdm: as for `generate`.
+
+        Returns:
+            One output a conversation.
+
+        Raises:
+            ValueError: as for `generate`; or the model has no chat template.
+        """
+        several = bool(messages) and not isinstance(messages[0], Mapping)
+        conversations: Any = messages if several else [messages]
+        prompts = [self.chat_prompt(conversation) for conversation in conversations]
+        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+
+    def stream(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None
+    ) -> TextStream:
+        """Completes one prompt, piece by piece: the pieces joined are `generate`'s text.
+
+        Closing the iterator early aborts the request and frees its blocks.
+
+        Raises:
+            ValueError: the prompt can never be served; raised here, not at the first piece.
+            RuntimeError: the computation failed for this request, from the iterator.
+        """
+        request, text = self._request(prompt, sampling_params or SamplingParams())
+        (collector,) = self._add([(request, text)])
+        return TextStream(collector, self._step, self._drop)
+
+    def chat_prompt(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of a conversation in the model's chat template, up to the assistant's turn.
+
+        Raises:
+            ValueError: no messages, or no chat template.
+        """
+        if not messages:
+            raise ValueError("messages is empty: give at least one message")
+        if not getattr(self.tokenizer, "chat_template", None):
+            raise ValueError(f"{self.model_path.name} has no chat template: use generate()")
+        # The template writes the special tokens itself; the tokenizer must not add them again.
+        text = self.tokenizer.apply_chat_template(
+            [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
+        )
+        return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def _request(self, prompt: Prompt, params: SamplingParams) -> tuple[Request, str | None]:
+        text = prompt if isinstance(prompt, str) else None
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        self._num_requests += 1
+        name = f"llm-{self._num_requests}"
+        return Request(request_id=name, prompt_token_ids=tuple(ids), params=params), text
+
+    def _add(self, requests: list[tuple[Request, str | None]]) -> list[Collector]:
+        # All are checked before any is queued, so that a refusal leaves nothing behind.
+        for request, _ in requests:
+            self.engine.admission.check(request)
+        collectors = []
+        for request, text in requests:
+            metrics = self.engine.add_request(request)
+            collector = Collector(request, text, self.tokenizer, metrics)
+            self._collectors[request.request_id] = collector
+            collectors.append(collector)
+        return collectors
+
+    def _run(
+        self, requests: list[tuple[Request, str | None]], use_tqdm: bool
+    ) -> list[RequestOutput]:
+        collectors = self._add(requests)
+        progress = _Progress(len(collectors), shown=use_tqdm)
+        try:
+            while not all(collector.finished for collector in collectors):
+                progress.advance(self._step())
+        finally:
+            # After an interrupt or a fault nothing of this call stays in the engine.
+            progress.close()
+            for collector in collectors:
+                self._drop(collector)
+        return [collector.output() for collector in collectors]
+
+    def _step(self) -> tuple[int, int]:
+        """Runs a step and hands every sequence's tokens to its collector.
+
+        Returns:
+            How many tokens came, and how many requests ended.
+        """
+        updates = self.engine.step()
+        for update in updates:
+            self._collectors[update.request_id].take(update)
+        return sum(len(u.new_token_ids) for u in updates), sum(
+            bool(u.finish_reason) for u in updates
+        )
+
+    def _drop(self, collector: Collector) -> None:
+        self.engine.abort(collector.request.request_id)
+        self._collectors.pop(collector.request.request_id, None)
+
+
+class _Progress:
+    """A tqdm bar over requests, with output tokens/s behind it."""
+
+    def __init__(self, total: int, *, shown: bool) -> None:
+        self._bar = tqdm(total=total, desc="requests", disable=not shown, unit="req")
+        self._tokens = 0
+
+    def advance(self, step: tuple[int, int]) -> None:
+        tokens, finished = step
+        self._tokens += tokens
+        elapsed = self._bar.format_dict["elapsed"]
+        if elapsed:
+            self._bar.set_postfix_str(f"{self._tokens / elapsed:.1f} tokens/s", refresh=False)
+        self._bar.update(finished)
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if isinstance(prompts, str):
+        return [prompts]
+    if prompts and all(isinstance(item, int) and not isinstance(item, bool) for item in prompts):
+        return [prompts]  # type: ignore[list-item]
+    for item in prompts:
+        if not isinstance(item, (str, Sequence)):
+            raise RequestRefused(
+                f"prompt {item!r} is a {type(item).__name__}: expected a string or a list of ids"
+            )
+    return list(prompts)  # type: ignore[arg-type]
+
+
+def _one_each(
+    params: SamplingParams | Sequence[SamplingParams] | None, count: int
+) -> list[SamplingParams]:
+    if params is None:
+        return [SamplingParams()] * count
+    if isinstance(params, SamplingParams):
+        return [params] * count
+    if len(params) != count:
+        raise ValueError(
+            f"{len(params)} sampling_params for {count} prompts: give one, or one for each prompt"
+        )
+    return list(params)

@@ -1,0 +1,1 @@
+"""HOW a batch runs: torch, the KV cache, attention backends, the sampler."""

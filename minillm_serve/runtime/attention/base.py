@@ -1,0 +1,132 @@
+"""The attention protocol: what a backend is given, and what it must return."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from minillm_serve.runtime.kv_cache import KVCache
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionMetadata:
+    """Which rows of a step belong to which sequence, and where their context lies.
+
+    A step's S sequences are laid end to end, without padding, in T rows. Sequence s has rows
+    query_start_loc[s] .. query_start_loc[s+1]-1, which are the LAST of its seq_lens[s] tokens.
+
+    Attributes:
+        query_start_loc: [S+1] int32.
+        seq_lens: [S] int32; tokens of each sequence that are in the cache, this step's included.
+        block_tables: [S, W] int32; rows are padded with 0, a valid block, which is never used.
+        slot_mapping: [T] int64; the slot that each row's key and value go to.
+        max_query_len: the most rows of any sequence.
+        max_seq_len: the longest of seq_lens.
+    """
+
+    query_start_loc: Tensor
+    seq_lens: Tensor
+    block_tables: Tensor
+    slot_mapping: Tensor
+    max_query_len: int
+    max_seq_len: int
+
+    @property
+    def num_sequences(self) -> int:
+        """S."""
+        return len(self.seq_lens)
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a backend can do; anything else is refused by name before the engine starts."""
+
+    devices: frozenset[str]
+    dtypes: frozenset[torch.dtype]
+    window: bool
+
+
+class AttentionBackend(ABC):
+    """Causal attention of a step's rows over the blocks of their sequences.
+
+    Row r of sequence s stands at position p = seq_lens[s] - (rows of s) + r and sees positions
+    max(0, p - window + 1) .. p. Query heads h with the same h // (H / H_kv) share a KV head.
+    """
+
+    name: ClassVar[str]
+    capabilities: ClassVar[Capabilities]
+
+    def plan(self, metadata: AttentionMetadata) -> Any:
+        """Prepares, once a step, whatever all layers can share."""
+        return None
+
+    @abstractmethod
+    def run(
+        self,
+        q: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        metadata: AttentionMetadata,
+        plan: Any,
+        *,
+        scale: float,
+        window: int | None,
+    ) -> Tensor:
+        """Attends.
+
+        Args:
+            q: [T, H, D].
+            k_cache: [num_blocks, H_kv, P, D] of one layer; the step's own keys are in it already.
+            v_cache: same shape.
+            metadata: of the step.
+            plan: what `plan` returned for it.
+            scale: multiplies the scores.
+            window: see the class; None sees everything.
+
+        Returns:
+            [T, H, D], in q's dtype.
+        """
+
+
+class PagedAttention:
+    """One step's attention, as the model sees it: store the new keys and values, then attend.
+
+    Args:
+        backend: does the work.
+        kv_cache: of all layers.
+        metadata: of the step.
+        scale: multiplies the scores, 1 / sqrt(D) as a rule.
+        windows: sliding window of each layer, None where there is none.
+    """
+
+    def __init__(
+        self,
+        backend: AttentionBackend,
+        kv_cache: KVCache,
+        metadata: AttentionMetadata,
+        *,
+        scale: float,
+        windows: tuple[int | None, ...],
+    ) -> None:
+        self.backend = backend
+        self.kv_cache = kv_cache
+        self.metadata = metadata
+        self.scale = scale
+        self.windows = windows
+        self.plan = backend.plan(metadata)
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attends in one layer: q [T, H, D], k and v [T, H_kv, D] -> [T, H, D]."""
+        cache = self.kv_cache
+        cache.write(layer, k, v, self.metadata.slot_mapping)
+        return self.backend.run(
+            q,
+            cache.k[layer],
+            cache.v[layer],
+            self.metadata,
+            self.plan,
+            scale=self.scale,
+            window=self.windows[layer],
+        )

@@ -1,0 +1,126 @@
+"""Paged attention in stock torch: gather the blocks, then scaled_dot_product_attention."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from minillm_serve.runtime.attention.base import (
+    AttentionBackend,
+    AttentionMetadata,
+    Capabilities,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TorchPlan:
+    """Rows of a step, sorted by how they are attended.
+
+    Attributes:
+        decodes: [B] int64, sequences with a single row; they are attended together.
+        decode_rows: [B] int64, the row of each.
+        prefills: (sequence, first row, end row) of every other sequence, attended one by one.
+    """
+
+    decodes: Tensor
+    decode_rows: Tensor
+    prefills: list[tuple[int, int, int]]
+
+
+class TorchAttention(AttentionBackend):
+    """Runs wherever torch runs. Copies the whole context of every sequence at every step."""
+
+    name = "torch"
+    capabilities = Capabilities(
+        devices=frozenset({"cpu", "cuda", "mps"}),
+        dtypes=frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16}),
+        window=True,
+    )
+
+    def plan(self, metadata: AttentionMetadata) -> TorchPlan:
+        """Tells single rows, which can be batched, from longer slices."""
+        starts = metadata.query_start_loc.tolist()
+        single = [s for s in range(metadata.num_sequences) if starts[s + 1] - starts[s] == 1]
+        longer = [s for s in range(metadata.num_sequences) if starts[s + 1] - starts[s] > 1]
+        device = metadata.seq_lens.device
+        return TorchPlan(
+            decodes=torch.tensor(single, dtype=torch.int64, device=device),
+            decode_rows=torch.tensor([starts[s] for s in single], dtype=torch.int64, device=device),
+            prefills=[(s, starts[s], starts[s + 1]) for s in longer],
+        )
+
+    def run(
+        self,
+        q: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        metadata: AttentionMetadata,
+        plan: TorchPlan,
+        *,
+        scale: float,
+        window: int | None,
+    ) -> Tensor:
+        """See `AttentionBackend.run`."""
+        out = torch.empty_like(q)
+        for sequence, begin, end in plan.prefills:
+            table = metadata.block_tables[sequence : sequence + 1]
+            length = metadata.seq_lens[sequence : sequence + 1]
+            rows = q[begin:end].unsqueeze(0)
+            out[begin:end] = _attend(rows, k_cache, v_cache, table, length, scale, window)[0]
+        if len(plan.decodes):
+            tables = metadata.block_tables[plan.decodes]
+            lengths = metadata.seq_lens[plan.decodes]
+            rows = q[plan.decode_rows].unsqueeze(1)
+            attended = _attend(rows, k_cache, v_cache, tables, lengths, scale, window)
+            out[plan.decode_rows] = attended.squeeze(1)
+        return out
+
+
+def _attend(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    tables: Tensor,
+    lengths: Tensor,
+    scale: float,
+    window: int | None,
+) -> Tensor:
+    """B sequences with Q rows each: q [B, Q, H, D] -> [B, Q, H, D]."""
+    (batch, rows, heads, dim), kv_heads = q.shape, k_cache.shape[1]
+    num_blocks = -(-int(lengths.max()) // k_cache.shape[2])
+    tables = tables[:, :num_blocks]
+    filled = torch.arange(num_blocks * k_cache.shape[2], device=q.device) < lengths[:, None]
+    k, v = _gather(k_cache, tables, filled), _gather(v_cache, tables, filled)
+    # The query heads that share a KV head become rows of it, so that K and V are not repeated.
+    grouped = q.view(batch, rows, kv_heads, heads // kv_heads, dim).permute(0, 2, 3, 1, 4)
+    grouped = grouped.reshape(batch, kv_heads, -1, dim)
+    mask = _mask(lengths, rows, k.shape[2], window)
+    mask = mask.repeat(1, heads // kv_heads, 1).unsqueeze(1)
+    out = F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scale)
+    out = out.view(batch, kv_heads, heads // kv_heads, rows, dim).permute(0, 3, 1, 2, 4)
+    return out.reshape(batch, rows, heads, dim)
+
+
+def _gather(cache: Tensor, tables: Tensor, filled: Tensor) -> Tensor:
+    """Copies the blocks of B sequences together: tables [B, W] -> [B, H_kv, W * P, D].
+
+    Rows that are not `filled` [B, W * P] are leftovers of other sequences. Masking their scores
+    is not enough, should they hold NaN (0 * NaN is NaN), so they become 0.
+    """
+    _, kv_heads, size, dim = cache.shape
+    heads = torch.arange(kv_heads, device=tables.device)
+    ids = tables[:, None, :].long() * kv_heads + heads[None, :, None]
+    pages = cache.view(-1, size, dim).index_select(0, ids.flatten())
+    rows = pages.view(tables.shape[0], kv_heads, -1, dim)
+    return rows.masked_fill_(~filled[:, None, :, None], 0)
+
+
+def _mask(lengths: Tensor, rows: int, context: int, window: int | None) -> Tensor:
+    """[B, Q, context], True where a row may look."""
+    positions = torch.arange(context, device=lengths.device)
+    row_positions = lengths[:, None] - rows + torch.arange(rows, device=lengths.device)
+    visible = positions <= row_positions[..., None]
+    if window is not None:
+        visible &= positions > row_positions[..., None] - window
+    return visible

@@ -1,0 +1,74 @@
+"""The KV cache: one pair of tensors a layer, cut into blocks."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from minillm_serve.models.config import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class KVCache:
+    """Keys and values of every token in the pool.
+
+    Slot s of a layer is block s // P, row s % P. A head's rows of one block lie side by side,
+    so that a kernel which works on one head reads a block in one piece.
+
+    Attributes:
+        k: N tensors [num_blocks, H_kv, P, D].
+        v: N tensors of the same shape.
+    """
+
+    k: list[Tensor]
+    v: list[Tensor]
+
+    @classmethod
+    def allocate(
+        cls,
+        config: ModelConfig,
+        *,
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> "KVCache":
+        """Reserves the whole pool, filled with zeros.
+
+        (Zeros rather than leftovers: a masked row must not be NaN, since 0 * NaN is NaN. On a CPU
+        the system maps zeroed pages only when they are first written, so they cost nothing yet.)
+        """
+        shape = (num_blocks, config.num_kv_heads, block_size, config.head_dim)
+        k, v = (
+            [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_layers)]
+            for _ in range(2)
+        )
+        return cls(k, v)
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks in the pool."""
+        return self.k[0].shape[0]
+
+    @property
+    def block_size(self) -> int:
+        """Tokens a block (P)."""
+        return self.k[0].shape[2]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors together."""
+        return sum(tensor.nbytes for tensor in (*self.k, *self.v))
+
+    def write(self, layer: int, k: Tensor, v: Tensor, slot_mapping: Tensor) -> None:
+        """Stores the keys and values of new tokens.
+
+        Args:
+            layer: which layer.
+            k: [T, H_kv, D].
+            v: [T, H_kv, D].
+            slot_mapping: [T] int64, where each token goes.
+        """
+        block, row = slot_mapping // self.block_size, slot_mapping % self.block_size
+        self.k[layer][block, :, row] = k.to(self.k[layer].dtype)
+        self.v[layer][block, :, row] = v.to(self.v[layer].dtype)

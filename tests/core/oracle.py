@@ -1,0 +1,118 @@
+"""A model small enough to be certain of, served through real block tables.
+
+The executor keeps a paged memory of token ids. It writes each scheduled token to the slot that
+the block table names, reads the whole context back through the table, and derives the next token
+from what it read. A wrong table, a block shared by mistake, a skipped or repeated position or a
+stale block changes the tokens, and the comparison with `expected_tokens` shows it.
+"""
+
+from minillm_serve.core import (
+    Admission,
+    Batch,
+    BlockManager,
+    BlockPool,
+    ContinuousScheduler,
+    EngineCore,
+    Request,
+    SamplingParams,
+    SequenceOutput,
+    StepResult,
+)
+
+VOCAB = 97
+
+
+def next_token(tokens: list[int]) -> int:
+    """A function of every token and its position."""
+    state = 7
+    for token in tokens:
+        state = (state * 31 + token + 1) % 1_000_003
+    return state % VOCAB
+
+
+def expected_tokens(prompt: list[int], count: int) -> list[int]:
+    """What the oracle must generate, computed without any engine."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(next_token(tokens))
+    return tokens[len(prompt) :]
+
+
+class Done:
+    def __init__(self, result: StepResult) -> None:
+        self._result = result
+
+    def wait(self) -> StepResult:
+        return self._result
+
+
+class OracleExecutor:
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.block_size = block_size
+        # -1 is what nobody has written: reading it gives a wrong token at once.
+        self.memory = [[-1] * block_size for _ in range(num_blocks)]
+        self.batches: list[Batch] = []
+
+    def submit(self, batch: Batch) -> Done:
+        self.batches.append(batch)
+        for item in batch.scheduled:
+            for position in range(item.start, item.end):
+                block, row = self._slot(item.sequence.block_table, position)
+                self.memory[block][row] = item.sequence.token_ids[position]
+        return Done(StepResult(tuple(self._output(item) for item in batch.scheduled)))
+
+    def _slot(self, table: list[int], position: int) -> tuple[int, int]:
+        return table[position // self.block_size], position % self.block_size
+
+    def _output(self, item) -> SequenceOutput:
+        if not item.samples:
+            return SequenceOutput()
+        read = []
+        for position in range(item.end):
+            block, row = self._slot(item.sequence.block_table, position)
+            read.append(self.memory[block][row])
+        return SequenceOutput((next_token(read),))
+
+
+def make_engine(
+    *,
+    num_blocks: int = 64,
+    block_size: int = 4,
+    max_num_seqs: int = 8,
+    max_num_batched_tokens: int = 16,
+    max_model_len: int = 1000,
+    executor=None,
+    **options,
+) -> EngineCore:
+    blocks = BlockManager(BlockPool(num_blocks), block_size)
+    admission = Admission(
+        max_model_len=max_model_len, pool_tokens=blocks.capacity, vocab_size=VOCAB
+    )
+    scheduler = ContinuousScheduler(
+        blocks,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_len=admission.max_len,
+    )
+    executor = executor or OracleExecutor(num_blocks, block_size)
+    options.setdefault("debug_invariants", True)
+    return EngineCore(scheduler, executor, admission, **options)
+
+
+def request(name: str, prompt: list[int], max_tokens: int | None = 8, **params) -> Request:
+    return Request(
+        request_id=name,
+        prompt_token_ids=tuple(prompt),
+        params=SamplingParams(max_tokens=max_tokens, temperature=0, **params),
+    )
+
+
+def run(engine: EngineCore, *, max_steps: int = 10_000) -> dict[str, list[int]]:
+    """Runs until idle; the tokens of each request."""
+    tokens: dict[str, list[int]] = {}
+    for _ in range(max_steps):
+        if not engine.has_unfinished:
+            return tokens
+        for update in engine.step():
+            tokens.setdefault(update.request_id, []).extend(update.new_token_ids)
+    raise AssertionError(f"still busy after {max_steps} steps")
