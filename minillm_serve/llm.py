@@ -139,9 +139,7 @@ class LLM:
         prompts = [self.chat_prompt(conversation) for conversation in conversations]
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
 
-    def stream(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None
-    ) -> TextStream:
+    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> TextStream:
         """Completes one prompt, piece by piece: the pieces joined are `generate`'s text.
 
         Closing the iterator early aborts the request and frees its blocks.

@@ -59,16 +59,3 @@ class KVCache:
     def nbytes(self) -> int:
         """Bytes of all tensors together."""
         return sum(tensor.nbytes for tensor in (*self.k, *self.v))
-
-    def write(self, layer: int, k: Tensor, v: Tensor, slot_mapping: Tensor) -> None:
-        """Stores the keys and values of new tokens.
-
-        Args:
-            layer: which layer.
-            k: [T, H_kv, D].
-            v: [T, H_kv, D].
-            slot_mapping: [T] int64, where each token goes.
-        """
-        block, row = slot_mapping // self.block_size, slot_mapping % self.block_size
-        self.k[layer][block, :, row] = k.to(self.k[layer].dtype)
-        self.v[layer][block, :, row] = v.to(self.v[layer].dtype)

@@ -43,9 +43,7 @@ def _draw(logits: Tensor, sequences: list[Sequence]) -> Tensor:
     logits = logits - logits.max(dim=-1, keepdim=True).values
     temperature = column([p.temperature for p in params]).float()
     probs = torch.softmax(logits / temperature, dim=-1)
-    order: Tensor | None = None
     if any(p.top_k > 0 or p.top_p < 1 or p.min_p > 0 for p in params):
-        probs, order = probs.sort(dim=-1, descending=True, stable=True)
         top_k = [p.top_k if p.top_k > 0 else probs.shape[-1] for p in params]
         probs = _filter(
             probs,
@@ -60,22 +58,26 @@ def _draw(logits: Tensor, sequences: list[Sequence]) -> Tensor:
     # u < 1, but the product may round up to the total: stay on the last token with a chance.
     last = (probs > 0).long().mul(torch.arange(probs.shape[-1], device=probs.device)).amax(-1)
     chosen = torch.minimum(chosen, last.unsqueeze(1))
-    return chosen.squeeze(1) if order is None else order.gather(1, chosen).squeeze(1)
+    return chosen.squeeze(1)
 
 
 def _filter(probs: Tensor, *, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
-    """Zeroes what the parameters exclude; probs [R, V] are sorted, the likeliest first.
+    """Zeroes what the parameters exclude, in probs [R, V].
 
-    top_p looks at what top_k left, as in vLLM and transformers; the first token always stays.
+    top_p looks at what top_k left, as in vLLM and transformers; the likeliest token always stays.
+    What is kept stays where it was, in the order of ids: a row's draw must not depend on whether
+    some other row of the batch made us sort.
     """
+    ranked, order = probs.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(probs.shape[-1], device=probs.device)
-    probs = probs.masked_fill(rank >= top_k, 0)
-    before = probs.double().cumsum(dim=-1) - probs
+    ranked = ranked.masked_fill(rank >= top_k, 0)
+    cumulative = ranked.double().cumsum(dim=-1)
+    before = cumulative - ranked
     # top_p = 1 keeps all, even where rounding makes the sum reach its end early.
-    beyond = (before >= top_p * probs.double().sum(dim=-1, keepdim=True)) & (top_p < 1)
-    beyond |= probs < min_p * probs[:, :1]
+    beyond = (before >= top_p * cumulative[:, -1:]) & (top_p < 1)
+    beyond |= ranked < min_p * ranked[:, :1]
     beyond[:, 0] = False
-    return probs.masked_fill(beyond, 0)
+    return torch.zeros_like(probs).scatter_(1, order, ranked.masked_fill(beyond, 0))
 
 
 def uniform(seed: int, position: int) -> float:

@@ -29,7 +29,7 @@ def num_kv_blocks(
     Raises:
         ValueError: not even one does.
     """
-    block_bytes = block_size * config.kv_bytes_per_token(dtype.itemsize)
+    block_bytes = int(block_size * config.kv_bytes_per_token(dtype.itemsize))
     if kv_cache_memory < block_bytes:
         raise ValueError(
             f"kv_cache_memory={kv_cache_memory} bytes holds no block: one block of {block_size} "
@@ -40,6 +40,6 @@ def num_kv_blocks(
 
 def _free_host_memory() -> int:
     try:
-        return int(os.sysconf("SC_AVPHYS_PAGES")) * int(os.sysconf("SC_PAGE_SIZE"))
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # not on Windows or macOS
         return 8 * GIB

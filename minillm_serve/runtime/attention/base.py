@@ -62,6 +62,23 @@ class AttentionBackend(ABC):
         """Prepares, once a step, whatever all layers can share."""
         return None
 
+    def write(
+        self, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
+    ) -> None:
+        """Stores the keys and values of a step's rows in one layer's cache.
+
+        Args:
+            k: [T, H_kv, D].
+            v: [T, H_kv, D].
+            k_cache: [num_blocks, H_kv, P, D], written.
+            v_cache: same.
+            slot_mapping: [T] int64, where each row goes.
+        """
+        size = k_cache.shape[2]
+        block, offset = slot_mapping // size, slot_mapping % size
+        k_cache[block, :, offset] = k.to(k_cache.dtype)
+        v_cache[block, :, offset] = v.to(v_cache.dtype)
+
     @abstractmethod
     def run(
         self,
@@ -119,12 +136,12 @@ class PagedAttention:
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attends in one layer: q [T, H, D], k and v [T, H_kv, D] -> [T, H, D]."""
-        cache = self.kv_cache
-        cache.write(layer, k, v, self.metadata.slot_mapping)
+        k_cache, v_cache = self.kv_cache.k[layer], self.kv_cache.v[layer]
+        self.backend.write(k, v, k_cache, v_cache, self.metadata.slot_mapping)
         return self.backend.run(
             q,
-            cache.k[layer],
-            cache.v[layer],
+            k_cache,
+            v_cache,
             self.metadata,
             self.plan,
             scale=self.scale,

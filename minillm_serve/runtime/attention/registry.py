@@ -3,11 +3,12 @@
 import torch
 
 from minillm_serve.runtime.attention.base import AttentionBackend
+from minillm_serve.runtime.attention.cpu import CpuAttention
 from minillm_serve.runtime.attention.naive import NaiveAttention
 from minillm_serve.runtime.attention.torch_backend import TorchAttention
 
 BACKENDS: dict[str, type[AttentionBackend]] = {
-    backend.name: backend for backend in (NaiveAttention, TorchAttention)
+    backend.name: backend for backend in (NaiveAttention, TorchAttention, CpuAttention)
 }
 
 
@@ -20,7 +21,8 @@ def select_backend(
         ValueError: the name is unknown, or the backend lacks something this engine needs.
     """
     if name == "auto":
-        name = "torch"
+        fast = CpuAttention.capabilities
+        name = "cpu" if device.type in fast.devices and dtype in fast.dtypes else "torch"
     if name not in BACKENDS:
         raise ValueError(
             f"attention_backend={name!r} is unknown: choose from auto, {', '.join(BACKENDS)}"

@@ -1,6 +1,7 @@
 """Paged attention in stock torch: gather the blocks, then scaled_dot_product_attention."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -13,6 +14,14 @@ from minillm_serve.runtime.attention.base import (
 )
 
 
+class Slice(NamedTuple):
+    """More than one row of a sequence: rows begin .. end-1 of the step."""
+
+    sequence: int
+    begin: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class TorchPlan:
     """Rows of a step, sorted by how they are attended.
@@ -20,12 +29,12 @@ class TorchPlan:
     Attributes:
         decodes: [B] int64, sequences with a single row; they are attended together.
         decode_rows: [B] int64, the row of each.
-        prefills: (sequence, first row, end row) of every other sequence, attended one by one.
+        prefills: all longer slices, attended one by one.
     """
 
     decodes: Tensor
     decode_rows: Tensor
-    prefills: list[tuple[int, int, int]]
+    prefills: list[Slice]
 
 
 class TorchAttention(AttentionBackend):
@@ -47,7 +56,7 @@ class TorchAttention(AttentionBackend):
         return TorchPlan(
             decodes=torch.tensor(single, dtype=torch.int64, device=device),
             decode_rows=torch.tensor([starts[s] for s in single], dtype=torch.int64, device=device),
-            prefills=[(s, starts[s], starts[s + 1]) for s in longer],
+            prefills=[Slice(s, starts[s], starts[s + 1]) for s in longer],
         )
 
     def run(
@@ -63,11 +72,8 @@ class TorchAttention(AttentionBackend):
     ) -> Tensor:
         """See `AttentionBackend.run`."""
         out = torch.empty_like(q)
-        for sequence, begin, end in plan.prefills:
-            table = metadata.block_tables[sequence : sequence + 1]
-            length = metadata.seq_lens[sequence : sequence + 1]
-            rows = q[begin:end].unsqueeze(0)
-            out[begin:end] = _attend(rows, k_cache, v_cache, table, length, scale, window)[0]
+        for piece in plan.prefills:
+            self.attend_slice(q, k_cache, v_cache, metadata, piece, scale, window, out)
         if len(plan.decodes):
             tables = metadata.block_tables[plan.decodes]
             lengths = metadata.seq_lens[plan.decodes]
@@ -75,6 +81,24 @@ class TorchAttention(AttentionBackend):
             attended = _attend(rows, k_cache, v_cache, tables, lengths, scale, window)
             out[plan.decode_rows] = attended.squeeze(1)
         return out
+
+    def attend_slice(
+        self,
+        q: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        metadata: AttentionMetadata,
+        piece: Slice,
+        scale: float,
+        window: int | None,
+        out: Tensor,
+    ) -> None:
+        """Attends several rows of one sequence and writes them to `out` [T, H, D]."""
+        sequence, begin, end = piece
+        table = metadata.block_tables[sequence : sequence + 1]
+        length = metadata.seq_lens[sequence : sequence + 1]
+        rows = q[begin:end].unsqueeze(0)
+        out[begin:end] = _attend(rows, k_cache, v_cache, table, length, scale, window)[0]
 
 
 def _attend(
@@ -93,7 +117,7 @@ def _attend(
     filled = torch.arange(num_blocks * k_cache.shape[2], device=q.device) < lengths[:, None]
     k, v = _gather(k_cache, tables, filled), _gather(v_cache, tables, filled)
     # The query heads that share a KV head become rows of it, so that K and V are not repeated.
-    grouped = q.view(batch, rows, kv_heads, heads // kv_heads, dim).permute(0, 2, 3, 1, 4)
+    grouped = q.reshape(batch, rows, kv_heads, heads // kv_heads, dim).permute(0, 2, 3, 1, 4)
     grouped = grouped.reshape(batch, kv_heads, -1, dim)
     mask = _mask(lengths, rows, k.shape[2], window)
     mask = mask.repeat(1, heads // kv_heads, 1).unsqueeze(1)

@@ -1,0 +1,74 @@
+"""Command-line options that several commands share."""
+
+import argparse
+import re
+from typing import Any
+
+from minillm_serve.core.sampling_params import SamplingParams
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+def parse_bytes(text: str) -> int:
+    """Reads a size: 1GiB, 512MiB, 4GB or plain bytes.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?", text.strip().lower())
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: write 1GiB, 512MiB or 4GB")
+    return int(float(match[1]) * UNITS[match[2] or ""])
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """Options that become arguments of `LLM`."""
+    group = parser.add_argument_group("engine")
+    group.add_argument(
+        "--model",
+        default="smollm2-135m",
+        help="embedded name, local directory, .gguf file or hub id (default: %(default)s)",
+    )
+    group.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
+    group.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    group.add_argument("--block-size", type=int, default=16, help="tokens a KV block")
+    group.add_argument("--num-blocks", type=int, help="KV blocks in the pool")
+    group.add_argument("--kv-cache-memory", type=parse_bytes, help="size of the pool, as in 1GiB")
+    group.add_argument("--max-num-seqs", type=int, default=64, help="sequences run at once")
+    group.add_argument("--max-num-batched-tokens", type=int, default=512, help="tokens a step")
+    group.add_argument("--max-model-len", type=int, help="tokens of prompt and output together")
+    group.add_argument("--attention-backend", default="auto", help="auto or a backend's name")
+
+
+def engine_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """What `add_engine_options` read, as keyword arguments of `LLM`."""
+    names = (
+        "model dtype device block_size num_blocks kv_cache_memory max_num_seqs "
+        "max_num_batched_tokens max_model_len attention_backend seed"
+    )
+    return {name: getattr(options, name) for name in names.split() if hasattr(options, name)}
+
+
+def add_sampling_options(parser: argparse.ArgumentParser) -> None:
+    """Options that become `SamplingParams`."""
+    group = parser.add_argument_group("sampling")
+    group.add_argument("--max-tokens", type=int, default=256, help="most tokens (%(default)s)")
+    group.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (%(default)s)")
+    group.add_argument("--top-p", type=float, default=1.0, help="nucleus (%(default)s)")
+    group.add_argument("--top-k", type=int, default=0, help="0 keeps all (%(default)s)")
+    group.add_argument("--min-p", type=float, default=0.0, help="relative floor (%(default)s)")
+    group.add_argument("--seed", type=int, default=0, help="of the draws (%(default)s)")
+    group.add_argument("--ignore-eos", action="store_true", help="go on past the end token")
+
+
+def sampling_params(options: argparse.Namespace) -> SamplingParams:
+    """What `add_sampling_options` read."""
+    return SamplingParams(
+        max_tokens=options.max_tokens,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        top_k=options.top_k,
+        min_p=options.min_p,
+        seed=options.seed,
+        ignore_eos=options.ignore_eos,
+    )

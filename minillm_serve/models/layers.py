@@ -1,0 +1,78 @@
+"""The three layers that the transformer is made of.
+
+Parameters are made empty: ``weights.py`` fills them in place from the checkpoint, so that a model
+takes its own size in memory once and no random numbers are drawn for nothing.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+
+class Placement(NamedTuple):
+    """What a model's parameters are made of, and where they live."""
+
+    dtype: torch.dtype
+    device: torch.device
+
+    def parameter(self, *shape: int) -> nn.Parameter:
+        """A parameter without values and without gradient."""
+        values = torch.empty(*shape, dtype=self.dtype, device=self.device)
+        return nn.Parameter(values, requires_grad=False)
+
+
+class Linear(nn.Module):
+    """``y = x W^T + b``. Every product with a weight matrix goes through here.
+
+    Args:
+        in_features: columns of ``weight [out, in]``.
+        out_features: its rows.
+        bias: whether there is a ``bias [out]``.
+        place: dtype and device.
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool, place: Placement) -> None:
+        super().__init__()
+        self.weight = place.parameter(out_features, in_features)
+        self.bias = place.parameter(out_features) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[..., in] -> [..., out]``."""
+        return F.linear(x, self.weight, self.bias)
+
+
+class RMSNorm(nn.Module):
+    """Root mean square norm (Zhang and Sennrich 2019, arXiv:1910.07467).
+
+    As in transformers, the norm is taken in float32 (float64 stays float64) and rounded to x's
+    dtype before the weight multiplies it.
+
+    Args:
+        shape: of the weight; the norm runs over its last dimension.
+        eps: added to the mean square.
+        place: dtype and device.
+    """
+
+    def __init__(self, shape: tuple[int, ...], eps: float, place: Placement) -> None:
+        super().__init__()
+        self.weight = place.parameter(*shape)
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[..., *shape] -> [..., *shape]``."""
+        wide = x if x.dtype == torch.float64 else x.float()
+        return F.rms_norm(wide, x.shape[-1:], None, self.eps).to(x.dtype) * self.weight
+
+
+class Embedding(nn.Module):
+    """One row of ``weight [V, hidden]`` a token."""
+
+    def __init__(self, vocab_size: int, hidden_size: int, place: Placement) -> None:
+        super().__init__()
+        self.weight = place.parameter(vocab_size, hidden_size)
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        """int64 ``[T] -> [T, hidden]``."""
+        return F.embedding(token_ids, self.weight)

@@ -1,0 +1,145 @@
+"""The transformer: Llama, Mistral, Qwen2 and Qwen3, told apart by their config alone.
+
+Tokens of all sequences of a step lie side by side in one flat row ``[T, ...]``: there is no batch
+dimension and no padding. Who may look at whom, and where keys and values are kept, is the business
+of the ``attend`` that the caller hands in; the model knows neither caches nor batches.
+
+Symbols in shapes: T tokens, H query heads, H_kv key/value heads, D head dim, V vocabulary.
+"""
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from minillm_serve.models.config import ModelConfig
+from minillm_serve.models.layers import Embedding, Linear, Placement, RMSNorm
+from minillm_serve.models.rope import inverse_frequencies, rotate, rotation
+
+
+class Attend(Protocol):
+    """Stores a layer's new keys and values, and attends to all that the queries may see."""
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """q ``[T, H, D]``, k and v ``[T, H_kv, D]`` -> ``[T, H, D]``.
+
+        q and k are rotated already; all three are strided views of wider tensors. The scale
+        (1/sqrt(D)), causality and the layer's sliding window are applied here.
+        """
+        ...
+
+
+class Attention(nn.Module):
+    """Grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) around ``attend``."""
+
+    def __init__(self, config: ModelConfig, layer: int, place: Placement) -> None:
+        super().__init__()
+        self.layer = layer
+        self.head_dim = config.head_dim
+        self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
+        # Query and key heads side by side: what both undergo, they undergo in one operation.
+        self.num_qk_heads = config.num_heads + config.num_kv_heads
+        rows = (self.num_qk_heads + config.num_kv_heads) * config.head_dim
+        inner = config.num_heads * config.head_dim
+        self.qkv_proj = Linear(config.hidden_size, rows, config.qkv_bias, place)
+        self.o_proj = Linear(inner, config.hidden_size, config.o_bias, place)
+        self.qk_norm = None
+        if config.qk_norm:
+            shape = (self.num_qk_heads, config.head_dim)
+            self.qk_norm = RMSNorm(shape, config.rms_norm_eps, place)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        """x ``[T, hidden]``, cos and sin ``[T, 1, D]`` -> ``[T, hidden]``."""
+        qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
+        qk, v = qkv.split([self.num_qk_heads, self.num_kv_heads], dim=1)
+        if self.qk_norm is not None:
+            qk = self.qk_norm(qk)
+        q, k = rotate(qk, cos, sin).split([self.num_heads, self.num_kv_heads], dim=1)
+        return self.o_proj(attend(self.layer, q, k, v).flatten(1))
+
+
+class MLP(nn.Module):
+    """SwiGLU (Shazeer 2020, arXiv:2002.05202): ``down(silu(gate(x)) * up(x))``."""
+
+    def __init__(self, config: ModelConfig, place: Placement) -> None:
+        super().__init__()
+        hidden, inner = config.hidden_size, config.intermediate_size
+        self.gate_up_proj = Linear(hidden, 2 * inner, config.mlp_bias, place)
+        self.down_proj = Linear(inner, hidden, config.mlp_bias, place)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[T, hidden] -> [T, hidden]``."""
+        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        return self.down_proj(F.silu(gate) * up)
+
+
+class DecoderLayer(nn.Module):
+    """Attention, then MLP; each reads a norm of the residual stream and adds to the stream."""
+
+    def __init__(self, config: ModelConfig, layer: int, place: Placement) -> None:
+        super().__init__()
+        shape = (config.hidden_size,)
+        self.input_norm = RMSNorm(shape, config.rms_norm_eps, place)
+        self.attention = Attention(config, layer, place)
+        self.post_attention_norm = RMSNorm(shape, config.rms_norm_eps, place)
+        self.mlp = MLP(config, place)
+
+    def forward(self, residual: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        """The residual stream ``[T, hidden]`` -> the residual stream ``[T, hidden]``."""
+        residual = residual + self.attention(self.input_norm(residual), cos, sin, attend)
+        return residual + self.mlp(self.post_attention_norm(residual))
+
+
+class Transformer(nn.Module):
+    """A decoder-only language model; its parameters are empty until ``weights.fill`` fills them.
+
+    Args:
+        config: the shape.
+        dtype: of all parameters, and of what flows between layers.
+        device: where it is computed.
+    """
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__()
+        place = Placement(dtype, device)
+        self.config = config
+        self.embedding = Embedding(config.vocab_size, config.hidden_size, place)
+        self.layers = nn.ModuleList(
+            DecoderLayer(config, layer, place) for layer in range(config.num_layers)
+        )
+        self.norm = RMSNorm((config.hidden_size,), config.rms_norm_eps, place)
+        meta = Placement(dtype, torch.device("meta"))
+        tied = config.tie_word_embeddings
+        self.lm_head = Linear(
+            config.hidden_size, config.vocab_size, bias=False, place=meta if tied else place
+        )
+        if tied:
+            self.lm_head.weight = self.embedding.weight
+        # Not a buffer on purpose: `model.to(bfloat16)` would round the frequencies, and with them
+        # every position beyond a few hundred.
+        frequencies = inverse_frequencies(config.rope, config.head_dim)
+        self.frequencies = frequencies.to(device)
+
+    @torch.inference_mode()
+    def forward(self, token_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """Runs all layers over the tokens of one step.
+
+        Args:
+            token_ids: int64 ``[T]``.
+            positions: int64 ``[T]``, each token's place in its own sequence, from 0.
+            attend: what happens between the tokens.
+
+        Returns:
+            ``[T, hidden]``, after the final norm.
+        """
+        residual = self.embedding(token_ids)
+        cos, sin = rotation(positions, self.frequencies, residual.dtype)
+        for layer in self.layers:
+            residual = layer(residual, cos, sin, attend)
+        return self.norm(residual)
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """``[R, hidden] -> [R, V]``; R is as a rule far smaller than T."""
+        return self.lm_head(hidden)

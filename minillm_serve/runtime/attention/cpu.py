@@ -1,0 +1,107 @@
+"""Attention on a CPU: Numba for decode rows, reading blocks in place; torch for longer slices."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from minillm_serve.kernels.cpu_attention import kv_write, paged_decode
+from minillm_serve.runtime.attention.base import AttentionMetadata, Capabilities
+from minillm_serve.runtime.attention.torch_backend import Slice, TorchAttention
+
+#: A window that nothing reaches, where there is none: the kernel takes an integer.
+NO_WINDOW = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class CpuPlan:
+    """Rows of a step, sorted by how they are attended.
+
+    Attributes:
+        rows: [B] int64, single rows.
+        sequences: [B] int64, the sequence of each.
+        lengths: [B] int64, tokens that each sees.
+        block_tables: [S, W] int32.
+        prefills: all longer slices, attended one by one.
+    """
+
+    rows: np.ndarray
+    sequences: np.ndarray
+    lengths: np.ndarray
+    block_tables: np.ndarray
+    prefills: list[Slice]
+
+
+class CpuAttention(TorchAttention):
+    """The fastest on a CPU. A long slice has enough arithmetic to pay for copying its context."""
+
+    name = "cpu"
+    capabilities = Capabilities(
+        devices=frozenset({"cpu"}), dtypes=frozenset({torch.float32}), window=True
+    )
+
+    def plan(self, metadata: AttentionMetadata) -> CpuPlan:  # type: ignore[override]
+        """Sorts rows, and single rows by length, so that each thread gets as much to read."""
+        starts = metadata.query_start_loc.numpy().astype(np.int64)
+        lengths = metadata.seq_lens.numpy().astype(np.int64)
+        counts = np.diff(starts)
+        (single,) = np.nonzero(counts == 1)
+        (longer,) = np.nonzero(counts > 1)
+        order = _spread(single[np.argsort(-lengths[single], kind="stable")])
+        return CpuPlan(
+            rows=starts[order],
+            sequences=order,
+            lengths=lengths[order],
+            block_tables=metadata.block_tables.numpy(),
+            prefills=[Slice(int(s), int(starts[s]), int(starts[s + 1])) for s in longer],
+        )
+
+    def write(
+        self, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
+    ) -> None:
+        """See `AttentionBackend.write`."""
+        kv_write(k.numpy(), v.numpy(), slot_mapping.numpy(), k_cache.numpy(), v_cache.numpy())
+
+    def run(
+        self,
+        q: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        metadata: AttentionMetadata,
+        plan: CpuPlan,  # type: ignore[override]
+        *,
+        scale: float,
+        window: int | None,
+    ) -> Tensor:
+        """See `AttentionBackend.run`."""
+        out = torch.empty(q.shape, dtype=q.dtype)
+        for piece in plan.prefills:
+            self.attend_slice(q, k_cache, v_cache, metadata, piece, scale, window, out)
+        if len(plan.rows):
+            paged_decode(
+                q.numpy(),
+                k_cache.numpy(),
+                v_cache.numpy(),
+                plan.block_tables,
+                plan.rows,
+                plan.sequences,
+                plan.lengths,
+                np.float32(scale),
+                np.int64(NO_WINDOW if window is None else window),
+                out.numpy(),
+            )
+        return out
+
+
+def _spread(order: np.ndarray) -> np.ndarray:
+    """Deals a sorted list out to the threads, to and fro, and lays their hands end to end.
+
+    The kernel's parallel loop gives every thread a contiguous share.
+    """
+    threads = torch.get_num_threads()
+    hands: list[list[int]] = [[] for _ in range(threads)]
+    for index, entry in enumerate(order.tolist()):
+        turn, seat = divmod(index, threads)
+        hands[seat if turn % 2 == 0 else threads - 1 - seat].append(entry)
+    return np.array([entry for hand in hands for entry in hand], dtype=np.int64)

@@ -1,0 +1,120 @@
+"""The conformance suite: what every attention backend must do."""
+
+import pytest
+import torch
+
+from minillm_serve.runtime.attention.registry import BACKENDS, select_backend
+from tests.runtime.paged import make_problem, solve
+
+P = 4
+DECODE = ([1, P - 1, P, P + 1, 130], [1] * 5)
+PREFILL = ([1, P - 1, P, P + 1, 33], [1, P - 1, P, P + 1, 33])
+MIXED = ([20, 9, 41, 5, 17], [1, 3, 40, 1, 17])
+
+backends = pytest.mark.parametrize("name", sorted(BACKENDS))
+
+
+def run(name, problem, *, scale, window=None, dtype=torch.float32):
+    backend = BACKENDS[name]()
+    problem = problem.to(dtype)
+    plan = backend.plan(problem.metadata)
+    return backend.run(
+        problem.q,
+        problem.k_cache,
+        problem.v_cache,
+        problem.metadata,
+        plan,
+        scale=scale,
+        window=window,
+    )
+
+
+@backends
+@pytest.mark.parametrize("step", [DECODE, PREFILL, MIXED], ids=["decode", "prefill", "mixed"])
+@pytest.mark.parametrize("block_size", [1, 4, 16])
+def test_it_equals_dense_attention_amid_nan_b137(name, step, block_size):
+    problem = make_problem(*step, block_size=block_size)
+    got = run(name, problem, scale=0.25)
+    torch.testing.assert_close(got.double(), solve(problem, scale=0.25), rtol=2e-6, atol=2e-6)
+
+
+@backends
+@pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (9, 3), (8, 1), (4, 4), (14, 2)])
+@pytest.mark.parametrize("dim", [16, 24, 64, 80])
+def test_query_heads_share_kv_heads_b139(name, heads, kv_heads, dim):
+    problem = make_problem([7, 12], [1, 5], heads=heads, kv_heads=kv_heads, dim=dim)
+    got = run(name, problem, scale=dim**-0.5)
+    torch.testing.assert_close(got.double(), solve(problem, scale=dim**-0.5), rtol=2e-6, atol=2e-6)
+
+
+@backends
+@pytest.mark.parametrize("window", [1, 3, 4, 5, 100])
+@pytest.mark.parametrize("step", [DECODE, MIXED], ids=["decode", "mixed"])
+def test_a_window_hides_what_lies_before_it(name, window, step):
+    problem = make_problem(*step)
+    got = run(name, problem, scale=0.25, window=window)
+    want = solve(problem, scale=0.25, window=window)
+    torch.testing.assert_close(got.double(), want, rtol=2e-6, atol=2e-6)
+
+
+@backends
+def test_strided_queries_are_read_right_b133(name):
+    problem = make_problem(*MIXED)
+    fused = torch.randn(len(problem.q), 12, 16)
+    fused[:, 2:6] = problem.q
+    problem.q = fused[:, 2:6]
+    got = run(name, problem, scale=0.25)
+    torch.testing.assert_close(got.double(), solve(problem, scale=0.25), rtol=2e-6, atol=2e-6)
+
+
+@backends
+def test_large_scores_do_not_overflow(name):
+    problem = make_problem(*MIXED)
+    got = run(name, problem, scale=100.0)
+    assert got.isfinite().all()
+
+
+@backends
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_dtypes_are_computed_or_refused_by_name(name, dtype):
+    problem = make_problem(*MIXED)
+    if dtype not in BACKENDS[name].capabilities.dtypes:
+        with pytest.raises(ValueError, match=f"'{name}' does not take {dtype}"):
+            select_backend(name, device=torch.device("cpu"), dtype=dtype, needs_window=False)
+        return
+    got = run(name, problem, scale=0.25, dtype=dtype)
+    assert got.dtype is dtype
+    tolerance = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float64: 1e-12}[dtype]
+    want = solve(problem.to(dtype).to(torch.float64), scale=0.25)
+    torch.testing.assert_close(got.double(), want, rtol=tolerance, atol=tolerance)
+
+
+@backends
+def test_new_keys_and_values_go_to_their_slots_and_nowhere_else(name):
+    problem = make_problem(*MIXED).to(torch.float32)
+    k_cache, v_cache = torch.zeros_like(problem.k_cache), torch.zeros_like(problem.v_cache)
+    rows = len(problem.q)
+    fused = torch.randn(rows, 4, 16)
+    k, v = fused[:, :2], fused[:, 2:]  # strided, as they come out of a fused projection
+    slots = problem.metadata.slot_mapping
+    BACKENDS[name]().write(k, v, k_cache, v_cache, slots)
+    for row, slot in enumerate(slots.tolist()):
+        assert torch.equal(k_cache[slot // P, :, slot % P], k[row])
+        assert torch.equal(v_cache[slot // P, :, slot % P], v[row])
+    assert (k_cache != 0).any(dim=(1, 3)).sum() == rows
+
+
+def test_an_unknown_backend_is_refused():
+    with pytest.raises(ValueError, match=r"'flash' is unknown: choose from auto, "):
+        select_backend("flash", device=torch.device("cpu"), dtype=torch.float32, needs_window=False)
+
+
+def test_a_backend_is_refused_on_a_device_that_it_lacks():
+    with pytest.raises(ValueError, match="'cpu' does not run on device 'cuda'"):
+        select_backend("cpu", device=torch.device("cuda"), dtype=torch.float32, needs_window=False)
+
+
+@pytest.mark.parametrize(("dtype", "name"), [(torch.float32, "cpu"), (torch.bfloat16, "torch")])
+def test_auto_takes_the_fastest_that_can(dtype, name):
+    backend = select_backend("auto", device=torch.device("cpu"), dtype=dtype, needs_window=True)
+    assert backend.name == name
