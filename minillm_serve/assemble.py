@@ -50,14 +50,20 @@ def assemble(
     Raises:
         ValueError: naming the argument and the remedy.
     """
-    where, path = _device(device), resolve_model(model)
-    config, kind = load_config(path), None
-    kind = _dtype(dtype, config, where)
-    max_model_len = _max_model_len(max_model_len, config)
-    if block_size < 1:
-        raise ValueError(f"block_size={block_size}: a block holds at least one token")
+    _check_limits(
+        block_size=block_size,
+        num_blocks=num_blocks,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+    )
+    if num_blocks is not None and kv_cache_memory is not None:
+        raise ValueError("give num_blocks or kv_cache_memory, not both: each decides the other")
     if scheduler not in SCHEDULERS:
         raise ValueError(f"scheduler={scheduler!r} is unknown: choose from {list(SCHEDULERS)}")
+    where, path = _device(device), resolve_model(model)
+    config = load_config(path)
+    kind = _dtype(dtype, config, where)
+    max_model_len = _max_model_len(max_model_len, config)
     backend = select_backend(
         attention_backend,
         device=where,
@@ -70,8 +76,6 @@ def assemble(
         fits = num_kv_blocks(config, kv_cache_memory=memory, block_size=block_size, dtype=kind)
         # More than every sequence at its longest could never be used.
         num_blocks = min(fits, max_num_seqs * -(-max_model_len // block_size))
-    elif kv_cache_memory is not None:
-        raise ValueError("give num_blocks or kv_cache_memory, not both: each decides the other")
     blocks = BlockManager(BlockPool(num_blocks), block_size)
     admission = Admission(
         max_model_len=max_model_len, pool_tokens=blocks.capacity, vocab_size=config.vocab_size
@@ -94,6 +98,12 @@ def assemble(
         debug_invariants=debug_invariants,
     )
     return Assembly(engine, path, config, tokenizer, kv_cache)
+
+
+def _check_limits(**limits: int | None) -> None:
+    for name, value in limits.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value}: expected at least 1")
 
 
 def _device(device: str | torch.device) -> torch.device:

@@ -118,9 +118,7 @@ class Experiment(widgets.VBox):
             control.add_class("mls-control")
             control.observe(self._control_moved, names="value")
         knobs = [*([self.preset] if self.preset else []), *self.controls.values()]
-        row = widgets.HBox(
-            [*knobs, self.reset_button], layout={"flex_flow": "row wrap", "align_items": "center"}
-        )
+        row = widgets.HBox([*knobs, self.reset_button], layout={"align_items": "center"})
         row.add_class("mls-controls")
         heading = [widgets.HTML(f"<h4>{html.escape(self.title)}</h4>")] if self.title else []
         panel = [self.panel] if self.panel else []
@@ -287,10 +285,10 @@ class Experiment(widgets.VBox):
     def _header(self) -> list[str]:
         """The lines above the committed picture."""
         lines = [self.title or "Experiment", self._formula_text()]
-        if self.predict is not None:
-            lines += textwrap.wrap(self.predict.as_text(self.values()), 112)
-        lines += textwrap.wrap(f"Drawn at {self._settings()}", 112)
-        return [*(line for line in lines if line), "Run this cell to move the controls."]
+        told = self.predict.as_text(self.values()).splitlines() if self.predict else []
+        for line in [*told, f"Drawn at {self._settings()}", "Run this cell to move the controls."]:
+            lines += textwrap.wrap(line, 112)
+        return [line for line in lines if line]
 
     def static_png(self) -> bytes:
         """The picture, always revealed, under the settings that it was drawn for."""

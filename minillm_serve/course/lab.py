@@ -101,10 +101,11 @@ def main(argv: list[str] | None = None) -> int:
 def _serve(server: LabServer, url: str, args: argparse.Namespace) -> int:
     """Print the URL, open a browser if there is one, and wait for the end."""
     try:
+        if not args.smoke:
+            print(f"    Ctrl-C stops it; its log is {server.log}")
         print(f"\n    The course is open at\n\n    {url}\n", flush=True)
         if args.smoke:
             return 0
-        print(f"    Ctrl-C stops it. Log: {server.log}", flush=True)
         if wants_browser(args.no_browser):
             webbrowser.open(url)
         return server.process.wait()

@@ -7,6 +7,7 @@ import io
 import re
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -80,7 +81,11 @@ def with_header(png: bytes, lines: Sequence[str], dpi: float) -> bytes:
 def problem_html(error: Exception) -> str:
     """What stands in the picture's place when drawing it raised."""
     summary = html.escape(f"{type(error).__name__}: {error}")
-    trace = html.escape("".join(traceback.format_exception(error)))
+    where = error.__traceback__
+    own = str(Path(__file__).parent)
+    while where is not None and where.tb_frame.f_code.co_filename.startswith(own):
+        where = where.tb_next  # the reader looks for a fault in the drawing, not in these tools
+    trace = html.escape("".join(traceback.format_exception(type(error), error, where)))
     return (
         f'<div class="mls-problem" role="alert"><b>The drawing failed.</b> {summary}'
         f"<details><summary>Where?</summary><pre>{trace}</pre></details></div>"

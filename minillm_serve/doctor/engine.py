@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import platform
 import sys
+from pathlib import Path
 
 from .probe import Probe
 from .report import Check, Status
 
 GROUP = "Engine"
-_REINSTALL = "pip install --force-reinstall --no-deps -c constraints.txt"
+# In a checkout the versions that are known to work together are at hand.
+_IS_CHECKOUT = (Path(__file__).resolve().parents[2] / "constraints.txt").is_file()
+_INSTALL = "pip install -c constraints.txt" if _IS_CHECKOUT else "pip install"
+_REINSTALL = f"{_INSTALL} --force-reinstall --no-deps"
 
 
 def check_python(version: tuple[int, int, int] | None = None) -> Check:
@@ -57,8 +61,11 @@ def check_triton(probe: Probe, *, has_gpu: bool, system: str | None = None) -> C
         if system != "Linux":
             found = f"not installed: Triton has no wheels for {system}"
             return Check(GROUP, "triton", Status.OK, f"{found}; the other backends work")
-        remedy = "pip install -c constraints.txt triton (the engine's other backends work without)"
+        remedy = f"{_INSTALL} triton (the engine's other backends work without)"
         return Check(GROUP, "triton", Status.WARN, "not installed", remedy)
+    if probe.missing is not None:
+        found = f"not checked: {probe.missing} is not installed"
+        return Check(GROUP, "triton", Status.WARN, found, "see the lines above")
     if probe.error:
         remedy = f"{_REINSTALL} torch triton numpy. (Triton 3.6's interpreter needs numpy < 2.4.)"
         return Check(GROUP, "triton", status, probe.error, remedy)
@@ -96,6 +103,6 @@ def _broken(name: str, probe: Probe, status: Status, hint: str = "") -> Check:
             name,
             status,
             f"{probe.missing} is not installed",
-            f"{hint}pip install -c constraints.txt {probe.missing}",
+            f"{hint}{_INSTALL} {probe.missing}",
         )
     return Check(GROUP, name, status, probe.error or "", f"{hint}{_REINSTALL} {name}")

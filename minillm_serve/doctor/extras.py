@@ -14,8 +14,9 @@ def check_model(probe: Probe) -> Check:
     """Check that the embedded model is in the cache, whole."""
     name = "smollm2-135m"
     if probe.error:
-        remedy = "see the checks above; the cache could not be looked at"
-        return Check(MODEL_GROUP, name, Status.WARN, probe.error, remedy)
+        found = f"{probe.missing} is not installed" if probe.missing else probe.error
+        remedy = "see the lines above; the cache could not be looked at"
+        return Check(MODEL_GROUP, name, Status.WARN, f"not checked: {found}", remedy)
     path, trouble = probe.data["path"], probe.data["problem"]
     if not probe.data["present"]:
         found = f"not fetched yet (it goes to {path})"

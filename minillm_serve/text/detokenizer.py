@@ -1,69 +1,47 @@
 """Incremental detokenization: text that grows as ids arrive, and never takes anything back."""
 
-from typing import Protocol
+from collections.abc import Iterable
 
-#: What a decoder prints for bytes that are not (yet) a character.
-REPLACEMENT = "\ufffd"
-
-
-class Decoder(Protocol):
-    """The one method needed of a tokenizer (transformers' `PreTrainedTokenizerBase` has it)."""
-
-    def decode(
-        self,
-        token_ids: list[int],
-        *,
-        skip_special_tokens: bool,
-        clean_up_tokenization_spaces: bool,
-    ) -> str:
-        """Text of ids."""
-        ...
+from minillm_serve.text.chain import Piece
+from minillm_serve.text.vocabulary import Vocabulary
+from minillm_serve.text.windowed import Decoder
 
 
 class IncrementalDetokenizer:
     """Turns ids into pieces of text whose concatenation is the text of all ids.
 
-    One token is not one piece of text: the bytes of a character may be spread over several
-    tokens, and some tokenizers drop a space at the start of whatever they decode. So a window of
-    ids is decoded twice, without and with the new ids, and the difference is the new piece:
+    That is `tokenizer.decode(ids, skip_special_tokens=..., clean_up_tokenization_spaces=False)`, for
+    any ids. One token is not one piece of text: the bytes of a character may be spread over several
+    tokens, some tokenizers drop the first space, others add spaces between tokens. So the stages of
+    the tokenizer's decoder are run one token at a time (`minillm_serve.text.stages`), and each keeps
+    what a later token could still change:
 
-        ids      ... | already told, as context | new |
-                     ^ begin                    ^ told ^ end
+    - byte-level (GPT-2, Llama 3, Qwen, SmolLM): up to 3 bytes of a character that is not whole;
+    - byte fallback (Llama 2, Mistral, Gemma): a run of `<0x..>` tokens until another token comes;
+    - SentencePiece's Metaspace, WordPiece: nothing;
+    - the BPE of the first models (`</w>`): one token.
 
-    A piece that ends in the replacement mark may be half a character and is held back.
+    The cost of a token does not grow with the output. Decoders not understood: `WindowedDecoding`.
 
     Args:
-        tokenizer: decodes.
-        skip_special_tokens: leave special tokens out.
+        tokenizer: decodes; or its `Vocabulary`, which spares reading the decoder for each request.
+        skip_special_tokens: leave special tokens out of the text.
     """
 
-    def __init__(self, tokenizer: Decoder, *, skip_special_tokens: bool = True) -> None:
-        self._tokenizer = tokenizer
-        self._skip_special_tokens = skip_special_tokens
-        self._ids: list[int] = []
-        self._begin = 0
-        self._told = 0
+    def __init__(
+        self, tokenizer: Decoder | Vocabulary, *, skip_special_tokens: bool = True
+    ) -> None:
+        vocabulary = tokenizer if isinstance(tokenizer, Vocabulary) else Vocabulary(tokenizer)
+        self._stream = vocabulary.stream(skip_special_tokens=skip_special_tokens)
 
-    def feed(self, token_ids: list[int]) -> str:
+    def step(self, token_id: int) -> Piece:
+        """Takes in one id; returns what it did to the text."""
+        return self._stream.step(token_id)
+
+    def feed(self, token_ids: Iterable[int]) -> str:
         """Takes in new ids; returns the text that is certain by now, possibly empty."""
-        self._ids.extend(token_ids)
-        return self._piece(final=False)
+        return "".join([self._stream.step(token_id).certain for token_id in token_ids])
 
     def flush(self) -> str:
-        """Returns what was held back; broken bytes come out as replacement marks."""
-        return self._piece(final=True)
-
-    def _piece(self, *, final: bool) -> str:
-        before = self._decode(self._ids[self._begin : self._told])
-        after = self._decode(self._ids[self._begin :])
-        if len(after) <= len(before) or (after.endswith(REPLACEMENT) and not final):
-            return ""
-        self._begin, self._told = self._told, len(self._ids)
-        return after[len(before) :]
-
-    def _decode(self, ids: list[int]) -> str:
-        return self._tokenizer.decode(
-            ids,
-            skip_special_tokens=self._skip_special_tokens,
-            clean_up_tokenization_spaces=False,
-        )
+        """Returns what was held back, once, when no id follows; broken bytes come out as marks."""
+        return self._stream.finish()

@@ -1,4 +1,4 @@
-"""What a measurement was taken on."""
+"""What a measurement was taken on: a figure without it means nothing."""
 
 import platform
 import subprocess
@@ -8,23 +8,29 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("torch", "triton", "transformers", "numba", "numpy")
-ROOT = Path(__file__).resolve().parents[1]
 
 
-def stamp(*, seed: int | None = None) -> dict[str, Any]:
-    """Machine, versions, commit, date: everything one needs to read a figure."""
+def stamp(**more: Any) -> dict[str, Any]:
+    """Machine, versions, commit and date, and whatever else identifies the measurement."""
+    return {
+        "hardware": hardware(),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: _version(name) for name in PACKAGES},
+        },
+        "commit": _commit(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        **more,
+    }
+
+
+def hardware() -> str:
+    """One line: the GPU, or the CPU and how many of its cores torch uses."""
     import torch
 
-    return {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "commit": _commit(),
-        "cpu": _cpu(),
-        "cores": torch.get_num_threads(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "python": platform.python_version(),
-        "versions": {name: _version(name) for name in PACKAGES},
-        "seed": seed,
-    }
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{_cpu()}, {torch.get_num_threads()} cores"
 
 
 def _cpu() -> str:
@@ -44,7 +50,8 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+    root = str(Path(__file__).resolve().parents[1])
+    command = ["git", "-C", root, "describe", "--always", "--dirty"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

@@ -1,0 +1,31 @@
+"""`minillm-serve bench`: hands over to `benchmarks/`, which comes with the repository."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+SUBJECTS = {
+    "throughput": "many requests at once, beside transformers",
+    "scoreboard": "the course's trace, a row for each technique",
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs one benchmark.
+
+    Raises:
+        ValueError: this is an installation without the repository.
+    """
+    if not argv or argv[0] in ("-h", "--help") or argv[0] not in SUBJECTS:
+        print("usage: minillm-serve bench SUBJECT [--help]\n")
+        for name, line in SUBJECTS.items():
+            print(f"  {name:12} {line}")
+        return 0 if argv and argv[0] in ("-h", "--help") else 2
+    root = Path(__file__).resolve().parents[1]
+    if not (root / "benchmarks" / "__init__.py").is_file():
+        raise ValueError("the benchmarks come with the repository: clone it and run this there")
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    status: int = importlib.import_module(f"benchmarks.{argv[0]}").main(argv[1:])
+    return status
