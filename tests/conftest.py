@@ -3,6 +3,8 @@
 import os
 import shutil
 
+from tests.browser.loud import pytest_terminal_summary  # noqa: F401 (xdist loads no other conftest)
+
 
 def _set_common_environment() -> None:
     """Fix what a developer's own shell could change about a test run.

@@ -18,6 +18,7 @@ from minillm_serve.core.errors import (
     RequestRefused,
 )
 from minillm_serve.core.executor import Executor, StepHandle
+from minillm_serve.core.logprobs import Logprob, TokenLogprobs
 from minillm_serve.core.metrics import RequestMetrics, StepRecord
 from minillm_serve.core.request import FinishReason, Request, Sequence, SequenceStatus
 from minillm_serve.core.sampling_params import SamplingParams
@@ -34,6 +35,7 @@ __all__ = [
     "Executor",
     "FinishReason",
     "InvariantViolation",
+    "Logprob",
     "OutOfBlocks",
     "Request",
     "RequestMetrics",
@@ -48,4 +50,5 @@ __all__ = [
     "StepHandle",
     "StepRecord",
     "StepResult",
+    "TokenLogprobs",
 ]

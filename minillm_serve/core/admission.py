@@ -41,6 +41,7 @@ class Admission:
             )
         self._check_ids(request, "prompt_token_ids", prompt)
         self._check_ids(request, "stop_token_ids", request.params.stop_token_ids)
+        self._check_ids(request, "logit_bias", tuple(request.params.logit_bias))
         if len(prompt) >= self.max_len:
             raise RequestRefused(self._too_long(request))
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from minillm_serve.core.logprobs import TokenLogprobs
 from minillm_serve.core.request import FinishReason, Sequence
 
 
@@ -54,10 +55,14 @@ class SequenceOutput:
 
     Attributes:
         token_ids: the sampled ids; empty if the slice did not reach the sequence's end.
+        logprobs: one entry a sampled id, if the request wants them.
+        prompt_logprobs: entries that follow `Sequence.prompt_logprobs`, if it wants those.
         error: set if this sequence alone failed (non-finite logits, say).
     """
 
     token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     error: str | None = None
 
 
@@ -75,11 +80,13 @@ class SequenceUpdate:
     Attributes:
         sequence: the sequence itself.
         new_token_ids: ids appended in this step, the stop token included.
+        logprobs: one entry a new id, if the request wants them.
         finish_reason: set in the last update of a sequence, which comes exactly once.
     """
 
     sequence: Sequence
     new_token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
     finish_reason: FinishReason | None = None
 
     @property

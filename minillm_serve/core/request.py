@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
+from minillm_serve.core.logprobs import TokenLogprobs
 from minillm_serve.core.sampling_params import SamplingParams
 
 
@@ -57,6 +58,7 @@ class Sequence:
         "finish_reason",
         "num_computed",
         "num_preemptions",
+        "prompt_logprobs",
         "request",
         "seed",
         "status",
@@ -80,6 +82,9 @@ class Sequence:
         self.finish_reason: FinishReason | None = None
         self.error: str | None = None
         self.num_preemptions = 0
+        # Nothing comes before the first token, so nothing is known of it. The list outlives
+        # preemption: what was reported once is not reported again when it is recomputed.
+        self.prompt_logprobs: list[TokenLogprobs | None] = [None]
 
     def __len__(self) -> int:
         return len(self.token_ids)

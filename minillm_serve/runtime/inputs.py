@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,15 +20,32 @@ class StepInputs:
         token_ids: [T] int64, the slices of all sequences, end to end.
         positions: [T] int64, where each token stands in its own sequence.
         attention: which rows are whose.
-        sample_rows: [R] int64, rows after which a token is sampled: the last of a sequence.
-        sampled: [R] indices into `Batch.scheduled`.
+        sampled: indices into `Batch.scheduled` of those after which a token is sampled.
+        prompts: stretches of prompt whose log probabilities are wanted.
+        logit_rows: [R] int64, the rows that need logits: the last of each sampled sequence, then
+            those of the prompts. All other rows never see the output head.
     """
 
     token_ids: Tensor
     positions: Tensor
     attention: AttentionMetadata
-    sample_rows: Tensor
     sampled: list[int]
+    prompts: list["PromptStretch"]
+    logit_rows: Tensor
+
+
+class PromptStretch(NamedTuple):
+    """Rows of one scheduled sequence that tell how likely the next token of its prompt was.
+
+    Attributes:
+        item: index into `Batch.scheduled`.
+        row: the first of the rows.
+        token_ids: the prompt's tokens that follow each of the rows.
+    """
+
+    item: int
+    row: int
+    token_ids: list[int]
 
 
 def build_inputs(batch: Batch, *, block_size: int, device: torch.device) -> StepInputs:
@@ -41,6 +59,15 @@ def build_inputs(batch: Batch, *, block_size: int, device: torch.device) -> Step
     ]
     ends = list(accumulate(s.num_tokens for s in scheduled))
     sampled = [index for index, s in enumerate(scheduled) if s.samples]
+    prompts = [
+        stretch
+        for index, s in enumerate(scheduled)
+        if s.sequence.params.prompt_logprobs is not None
+        and (stretch := _prompt_stretch(index, ends[index] - s.num_tokens, s)).token_ids
+    ]
+    logit_rows = [ends[index] - 1 for index in sampled]
+    for stretch in prompts:
+        logit_rows += range(stretch.row, stretch.row + len(stretch.token_ids))
 
     def tensor(values: np.ndarray) -> Tensor:
         return torch.from_numpy(values).to(device, non_blocking=True)
@@ -58,8 +85,20 @@ def build_inputs(batch: Batch, *, block_size: int, device: torch.device) -> Step
         token_ids=tensor(np.array(ids, np.int64)),
         positions=tensor(np.concatenate(positions)),
         attention=metadata,
-        sample_rows=tensor(np.array([ends[index] - 1 for index in sampled], np.int64)),
         sampled=sampled,
+        prompts=prompts,
+        logit_rows=tensor(np.array(logit_rows, np.int64)),
+    )
+
+
+def _prompt_stretch(index: int, first_row: int, item: ScheduledSequence) -> PromptStretch:
+    sequence = item.sequence
+    # The row of position p tells of the token at p + 1. What is known already (the sequence was
+    # preempted and computes it again) is left out.
+    begin = max(item.start + 1, len(sequence.prompt_logprobs))
+    end = min(item.end + 1, sequence.num_prompt_tokens)
+    return PromptStretch(
+        index, first_row + begin - 1 - item.start, list(sequence.token_ids[begin:end])
     )
 
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from minillm_serve.core.batch import Batch, SequenceOutput, StepResult
+from minillm_serve.core.batch import Batch, StepResult
 from minillm_serve.models.transformer import Transformer
 from minillm_serve.runtime.attention.base import AttentionBackend, PagedAttention
 from minillm_serve.runtime.inputs import StepInputs, build_inputs
 from minillm_serve.runtime.kv_cache import KVCache
-from minillm_serve.runtime.sampler import sample
+from minillm_serve.runtime.sampling.outputs import read_logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,10 @@ class TorchExecutor:
         with torch.inference_mode():
             inputs = build_inputs(batch, block_size=self.kv_cache.block_size, device=self.device)
             logits = self.forward(inputs)
-            sequences = [batch.scheduled[index].sequence for index in inputs.sampled]
-            tokens = sample(logits, sequences) if sequences else []
-        outputs = [SequenceOutput()] * len(batch.scheduled)
-        for index, token in zip(inputs.sampled, tokens, strict=True):
-            outputs[index] = _output(token)
-        return FinishedStep(StepResult(tuple(outputs)))
+            return FinishedStep(StepResult(read_logits(logits, batch, inputs)))
 
     def forward(self, inputs: StepInputs) -> Tensor:
-        """Logits [R, V] of the rows that are sampled; the output head runs for no other row."""
+        """Logits [R, V] of `inputs.logit_rows`."""
         config = self.model.config
         attend = PagedAttention(
             self.backend,
@@ -62,10 +57,4 @@ class TorchExecutor:
             windows=config.sliding_windows,
         )
         hidden = self.model(inputs.token_ids, inputs.positions, attend)
-        return self.model.logits(hidden[inputs.sample_rows])
-
-
-def _output(token: int | None) -> SequenceOutput:
-    if token is None:
-        return SequenceOutput(error="the model gave logits that are not finite numbers")
-    return SequenceOutput((token,))
+        return self.model.logits(hidden[inputs.logit_rows])

@@ -1,1 +1,1 @@
-"""Token ids to text."""
+"""Token ids to text: detokenization, stop strings, and where an output ends."""

@@ -38,11 +38,10 @@ class Chain:
         self._rest = self._stages
         # Tentative text goes through the stages behind the one that keeps it, on copies of them.
         # That is right if those take text in pieces and keep none: Llama's `Strip`, or no stage.
-        holder = next((i for i, step in enumerate(steps) if isinstance(step, _HOLDERS)), None)
-        if holder is not None and all(
-            isinstance(step, stages.TextStrip) for step in steps[holder + 1 :]
-        ):
-            self._first, self._rest = self._stages[: holder + 1], self._stages[holder + 1 :]
+        kinds = [type(step) for step in steps]
+        behind = kinds.index(stages.ByteFallback) + 1 if stages.ByteFallback in kinds else 0
+        if behind and all(kind is stages.TextStrip for kind in kinds[behind:]):
+            self._first, self._rest = self._stages[:behind], self._stages[behind:]
         self._copies: list[Stage] | None = None
 
     def step(self, token: str) -> Piece:
@@ -118,8 +117,6 @@ def _strip_text(spec: Spec) -> Stage | None:
 def _metaspace(spec: Spec) -> Stage:
     return stages.Metaspace(spec["replacement"], drop_first=spec["prepend_scheme"] != "never")
 
-
-_HOLDERS = (stages.ByteFallback, stages.BPEDecoder)
 
 _OF_TOKENS: Mapping[str, Callable[[Spec], Stage | None]] = {
     "ByteLevel": lambda spec: stages.ByteLevel(),

@@ -10,11 +10,11 @@ from minillm_serve.text.windowed import Decoder
 class IncrementalDetokenizer:
     """Turns ids into pieces of text whose concatenation is the text of all ids.
 
-    That is `tokenizer.decode(ids, skip_special_tokens=..., clean_up_tokenization_spaces=False)`, for
-    any ids. One token is not one piece of text: the bytes of a character may be spread over several
-    tokens, some tokenizers drop the first space, others add spaces between tokens. So the stages of
-    the tokenizer's decoder are run one token at a time (`minillm_serve.text.stages`), and each keeps
-    what a later token could still change:
+    That is `tokenizer.decode(ids, skip_special_tokens=..., clean_up_tokenization_spaces=False)`,
+    for any ids. One token is not one piece of text: the bytes of a character may be spread over
+    several tokens, some tokenizers drop the first space, others add spaces between tokens. So the
+    steps of the tokenizer's decoder run one token at a time (`minillm_serve.text.stages`), and each
+    keeps what a later token could still change:
 
     - byte-level (GPT-2, Llama 3, Qwen, SmolLM): up to 3 bytes of a character that is not whole;
     - byte fallback (Llama 2, Mistral, Gemma): a run of `<0x..>` tokens until another token comes;

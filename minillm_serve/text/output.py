@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from minillm_serve.text.chain import Piece
 from minillm_serve.text.detokenizer import IncrementalDetokenizer
-from minillm_serve.text.stop import StopMatcher, StopUpdate
+from minillm_serve.text.stop import StopMatcher
 from minillm_serve.text.vocabulary import Vocabulary
 from minillm_serve.text.windowed import Decoder
 
@@ -28,13 +28,13 @@ class TextUpdate(NamedTuple):
 class OutputText:
     """Puts the text of one output together and looks for its stop strings.
 
-    Tokens are taken one at a time even if several come at once (speculation): the token with which a
-    stop string is whole is the last one kept, as in vLLM, so the result does not depend on how
+    Tokens are taken one at a time even if several come at once (speculation): the token with which
+    a stop string is whole is the last one kept, as in vLLM, so the result does not depend on how
     tokens were grouped.
 
-    A stop string is looked for in the text that the output would have if it ended here. That is more
-    than may be told: with Llama 2's tokenizer a line feed is the byte token `<0x0A>`, which is only
-    certain when the next token has come, but the output has to stop at it.
+    A stop string is looked for in the text that the output would have if it ended here. That is
+    more than may be told: with Llama 2's tokenizer a line feed is the byte token `<0x0A>`, which is
+    only certain when the next token has come, but the output has to stop at it.
 
     Args:
         tokenizer: decodes; or its `Vocabulary`, which spares reading the decoder for each request.
@@ -46,7 +46,8 @@ class OutputText:
 
     Attributes:
         offsets: for each token kept, where in the text what it adds begins, in code points; never
-            falls. A token whose text is not whole yet adds nothing, the one that makes it whole all.
+            falls. A token that leaves a character unfinished adds nothing of it, the token that
+            finishes it adds all of it.
         stopped: the stop string that ended the output; None if none did.
 
     Raises:
@@ -87,7 +88,7 @@ class OutputText:
         Returns:
             What they led to; once the output has ended, nothing is kept.
         """
-        pieces = []
+        pieces: list[str] = []
         for count, token_id in enumerate(token_ids, start=1):
             if self._ended:
                 return TextUpdate("".join(pieces), self.stopped, count - 1)
@@ -102,14 +103,14 @@ class OutputText:
 
         Returns:
             The text; `num_tokens_kept` is 0, as no tokens were given. `stopped` is set if a stop
-            string is in text that was certain only now, which no decoder of `Chain` but for stop
-            strings that contain U+FFFD brings about: it is cut out like any other.
+            string is in text that nobody could know before: one with U+FFFD in it, or a tokenizer
+            that is not understood. It is cut out like any other.
         """
-        text = "" if self._ended else self._flush()
+        text = ""
         if not self._ended:
-            text += self._matcher.flush()
-            self._num_told += len(text)
-            self._end()
+            text = self._flush()
+            if not self._ended:
+                text += self._release()
         return TextUpdate(text, self.stopped, 0)
 
     def token_texts(self, text: str) -> list[str]:
@@ -130,3 +131,28 @@ class OutputText:
 
     def _flush(self) -> str:
         return self._tell(self._detokenizer.flush(), len(self.offsets) > self._min_tokens)
+
+    def _tell(self, certain: str, armed: bool) -> str:
+        armed_from = self._num_unarmed if armed else len(certain)
+        self._num_certain += len(certain)
+        self._num_tentative = self._num_unarmed = 0
+        text, stopped = self._matcher.feed(certain, armed_from=armed_from)
+        self._num_told += len(text)
+        if stopped is not None:
+            self.stopped = stopped
+            self._end()
+        return text
+
+    def _release(self) -> str:
+        text = self._matcher.flush()
+        self._num_told += len(text)
+        self._end()
+        return text
+
+    def _end(self) -> None:
+        self._ended = True
+        # Tokens whose text was cut off add nothing, at the end of the text.
+        for index in range(len(self.offsets) - 1, -1, -1):
+            if self.offsets[index] <= self._num_told:
+                break
+            self.offsets[index] = self._num_told

@@ -1,12 +1,12 @@
 """The decoders of the `tokenizers` library, one token at a time.
 
 There a decoder is a chain of steps, each from the list of *all* tokens to a list of strings, which
-are joined in the end. A stage here is such a step in a stream: it takes one token, tells the strings
-that no later token can change, and keeps the rest. What each has to keep is its docstring's subject,
+are joined in the end. A stage here is such a step in a stream: it takes one token, returns the
+strings that no later token can change, and keeps the rest. Its docstring says what it has to keep,
 because that is the only thing that delays text.
 
-After `Fuse` or `ByteLevel` the list has one string that grows; the stages behind them (`TextReplace`,
-`TextStrip`) get it in pieces, cut anywhere.
+After `Fuse` or `ByteLevel` the list has one string that grows; the stages behind them
+(`TextReplace`, `TextStrip`) get it in pieces, cut anywhere.
 """
 
 import codecs
@@ -69,7 +69,9 @@ class ByteFallback(Stage):
     """
 
     def __init__(self) -> None:
-        self._start_run()
+        self._run = bytearray()
+        self._broken = False
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("strict")
 
     def step(self, token: str) -> list[str]:
         self.tentative = ""
@@ -95,8 +97,8 @@ class ByteFallback(Stage):
 
     def _start_run(self) -> None:
         self._run = bytearray()
-        self._utf8 = codecs.getincrementaldecoder("utf-8")("strict")
         self._broken = False
+        self._utf8.reset()
 
 
 class BPEDecoder(Stage):
@@ -111,7 +113,6 @@ class BPEDecoder(Stage):
 
     def step(self, token: str) -> list[str]:
         before, self._kept = self._kept, token
-        self.tentative = token.replace(self._suffix, "")
         return [] if before is None else [before.replace(self._suffix, " ")]
 
     def finish(self) -> list[str]:

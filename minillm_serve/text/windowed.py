@@ -35,9 +35,9 @@ class WindowedDecoding:
     outside (an unknown decoder could rewrite its first word when it sees the last). The
     tokenizers that are met in practice go through `Chain`, which knows.
 
-    Cost: while nothing can be told, the window is decoded again only after it has grown by an eighth,
-    so a run of broken bytes costs a constant number of decodes a token; once it ends, text comes
-    again with a delay of at most an eighth of the run.
+    Cost: while nothing can be told, the window is decoded again only after it has grown by an
+    eighth, so that a run of broken bytes costs each token a constant, not a decode of the run. When
+    the run ends, text comes again with a delay of at most an eighth of the window.
 
     Args:
         tokenizer: decodes.
@@ -60,7 +60,7 @@ class WindowedDecoding:
         text = self._decode(self._window)
         settled = len(text) > len(self._context) and not text.endswith(REPLACEMENT)
         if not settled or not text.startswith(self._context):
-            self._retry_at = len(self._window) + 1 + (len(self._window) - self._told) // 8
+            self._retry_at = len(self._window) * 9 // 8 + 1
             return Piece("", "")
         piece = text[len(self._context) :]
         self._move(text)

@@ -111,7 +111,8 @@ class Scheduler(ABC):
         if output.error is not None:
             sequence.error = output.error
             self._end(sequence, FinishReason.ERROR)
-            return SequenceUpdate(sequence, (), FinishReason.ERROR)
+            return SequenceUpdate(sequence, finish_reason=FinishReason.ERROR)
+        sequence.prompt_logprobs.extend(output.prompt_logprobs)
         kept: list[int] = []
         reason: FinishReason | None = None
         for token in output.token_ids:
@@ -121,7 +122,7 @@ class Scheduler(ABC):
             if reason is not None:
                 self._end(sequence, reason)
                 break
-        return SequenceUpdate(sequence, tuple(kept), reason)
+        return SequenceUpdate(sequence, tuple(kept), output.logprobs[: len(kept)], reason)
 
     def _reason_to_stop(self, sequence: Sequence, token: int) -> FinishReason | None:
         if token in sequence.stop_ids:
