@@ -9,9 +9,10 @@ from tqdm.auto import tqdm
 
 from minillm_serve.assemble import assemble
 from minillm_serve.collector import Collector
-from minillm_serve.core import Request, RequestRefused, SamplingParams
+from minillm_serve.core import FinishReason, Request, RequestRefused, SamplingParams
 from minillm_serve.outputs import RequestOutput
 from minillm_serve.stream import TextStream
+from minillm_serve.text.vocabulary import Vocabulary
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, str]
@@ -85,6 +86,7 @@ class LLM:
         self.model_config = parts.model_config
         self.tokenizer = parts.tokenizer
         self.kv_cache = parts.kv_cache
+        self._vocabulary = Vocabulary(self.tokenizer)
         self._collectors: dict[str, Collector] = {}
         self._num_requests = 0
 
@@ -182,7 +184,7 @@ class LLM:
         collectors = []
         for request, text in requests:
             metrics = self.engine.add_request(request)
-            collector = Collector(request, text, self.tokenizer, metrics)
+            collector = Collector(request, text, self._vocabulary, metrics)
             self._collectors[request.request_id] = collector
             collectors.append(collector)
         return collectors
@@ -209,11 +211,13 @@ class LLM:
             How many tokens came, and how many requests ended.
         """
         updates = self.engine.step()
-        for update in updates:
-            self._collectors[update.request_id].take(update)
-        return sum(len(u.new_token_ids) for u in updates), sum(
-            bool(u.finish_reason) for u in updates
-        )
+        collectors = [self._collectors[update.request_id] for update in updates]
+        for collector, update in zip(collectors, updates, strict=True):
+            collector.take(update)
+            if collector.finished and update.finish_reason is None:
+                # A stop string: only the text showed it.
+                self.engine.finish(update.request_id, FinishReason.STOP)
+        return sum(len(u.new_token_ids) for u in updates), sum(c.finished for c in collectors)
 
     def _drop(self, collector: Collector) -> None:
         self.engine.abort(collector.request.request_id)

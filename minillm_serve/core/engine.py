@@ -83,6 +83,10 @@ class EngineCore:
         return self.metrics[request.request_id]
 
     def abort(self, request_id: str) -> bool:
+        """Ends a request because its user has left; see `finish`."""
+        return self.finish(request_id, FinishReason.ABORT)
+
+    def finish(self, request_id: str, reason: FinishReason) -> bool:
         """Ends a request now, wherever it stands; its blocks are free at once.
 
         Returns:
@@ -91,7 +95,7 @@ class EngineCore:
         sequence = self._sequences.get(request_id)
         if sequence is None:
             return False
-        self.scheduler.finish(sequence, FinishReason.ABORT)
+        self.scheduler.finish(sequence, reason)
         self._forget(sequence, self.clock())
         return True
 
