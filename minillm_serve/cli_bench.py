@@ -7,6 +7,7 @@ from pathlib import Path
 
 SUBJECTS = {
     "throughput": "many requests at once, beside transformers",
+    "scheduler": "what a step costs the scheduler, however many wait",
     "scoreboard": "the course's trace, a row for each technique",
 }
 

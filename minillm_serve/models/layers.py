@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from minillm_serve.models.functional import rms_norm
+
 
 class Placement(NamedTuple):
     """What a model's parameters are made of, and where they live."""
@@ -38,16 +40,20 @@ class Linear(nn.Module):
         self.weight = place.parameter(out_features, in_features)
         self.bias = place.parameter(out_features) if bias else None
 
+    def pack(self) -> None:
+        """Lays the weight out as ``[in, out]`` in memory, once it is filled; its shape stays.
+
+        On a CPU the product with few rows is then up to twice as fast, and no slower with many.
+        """
+        self.weight.data = self.weight.data.t().contiguous().t()
+
     def forward(self, x: Tensor) -> Tensor:
         """``[..., in] -> [..., out]``."""
         return F.linear(x, self.weight, self.bias)
 
 
 class RMSNorm(nn.Module):
-    """Root mean square norm (Zhang and Sennrich 2019, arXiv:1910.07467).
-
-    As in transformers, the norm is taken in float32 (float64 stays float64) and rounded to x's
-    dtype before the weight multiplies it.
+    """Root mean square norm; see ``functional.rms_norm``.
 
     Args:
         shape: of the weight; the norm runs over its last dimension.
@@ -62,8 +68,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[..., *shape] -> [..., *shape]``."""
-        wide = x if x.dtype == torch.float64 else x.float()
-        return F.rms_norm(wide, x.shape[-1:], None, self.eps).to(x.dtype) * self.weight
+        return rms_norm(x, self.weight, self.eps)
 
 
 class Embedding(nn.Module):

@@ -83,6 +83,8 @@ def load_model(
     config = load_config(directory)
     model = Transformer(config, dtype or _own_dtype(config), torch.device(device))
     fill(model, directory)
+    if torch.device(device).type == "cpu":
+        model.pack()
     return model.eval()
 
 

@@ -46,21 +46,9 @@ def rotation(positions: Tensor, frequencies: Tensor, dtype: torch.dtype) -> tupl
         dtype: the dtype of the queries; angles are computed in float32 whatever it is.
 
     Returns:
-        cos ``[T, 1, D]`` and sin ``[T, 1, D]``, sin's first half negated: see ``rotate``.
+        cos ``[T, 1, D]`` and sin ``[T, 1, D]``, sin's first half negated: see
+        ``functional.rotate``.
     """
     angles = positions[:, None, None].float() * frequencies
     cos, sin = angles.cos(), angles.sin()
     return torch.cat((cos, cos), -1).to(dtype), torch.cat((-sin, sin), -1).to(dtype)
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turns each pair ``(x[i], x[i + D/2])`` by its angle.
-
-    ``(a cos - b sin, b cos + a sin)`` in two operations instead of five: rolling by half a head
-    swaps a and b, and the minus sign is already in ``sin``.
-
-    Args:
-        x: ``[T, heads, D]``.
-        cos, sin: ``[T, 1, D]`` from ``rotation``.
-    """
-    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)

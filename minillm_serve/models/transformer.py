@@ -14,8 +14,9 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from minillm_serve.models.config import ModelConfig
+from minillm_serve.models.functional import rotate
 from minillm_serve.models.layers import Embedding, Linear, Placement, RMSNorm
-from minillm_serve.models.rope import inverse_frequencies, rotate, rotation
+from minillm_serve.models.rope import inverse_frequencies, rotation
 
 
 class Attend(Protocol):
@@ -120,6 +121,15 @@ class Transformer(nn.Module):
         # every position beyond a few hundred.
         frequencies = inverse_frequencies(config.rope, config.head_dim)
         self.frequencies = frequencies.to(device)
+
+    def pack(self) -> None:
+        """Lays filled weights out for a CPU; one by one, so that no second copy of them is made.
+
+        A head that is tied to the embedding stays as it is: the embedding reads it by rows.
+        """
+        for module in self.modules():
+            if isinstance(module, Linear) and module.weight is not self.embedding.weight:
+                module.pack()
 
     @torch.inference_mode()
     def forward(self, token_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:

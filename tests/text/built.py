@@ -37,6 +37,13 @@ def llama() -> PreTrainedTokenizerFast:
     return _wrap([*byte_tokens(), *_spaced()], lambda: decoder)
 
 
+def two_spaces() -> PreTrainedTokenizerFast:
+    """Byte fallback with up to two spaces dropped at the start of the text."""
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    decoder = decoders.Sequence([*steps, decoders.Strip(" ", 2, 0)])
+    return _wrap([*byte_tokens(), *_spaced()], lambda: decoder)
+
+
 def gemma() -> PreTrainedTokenizerFast:
     """Gemma's kind: byte fallback, every space kept."""
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
@@ -84,6 +91,7 @@ UNDERSTOOD: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
     "metaspace, first": metaspace("first"),
     "metaspace, never": metaspace("never"),
     "llama": llama,
+    "two spaces": two_spaces,
     "gemma": gemma,
     "fused first": fused_first,
     "stripped": stripped,

@@ -187,6 +187,15 @@ def test_only_the_first_space_of_a_text_is_dropped():
     assert stream(tokenizer, ids, skip=True) == ["", "", " the", "", "   ", ",", " house", ""]
 
 
+def test_a_replacement_over_the_borders_of_tokens_holds_what_could_begin_it():
+    """B80: the decoder replaces `▁▁a` in the fused text, then each `▁`, then drops two spaces."""
+    tokenizer = tokenizer_of("fused first")
+    ids = tokenizer.convert_tokens_to_ids(["b", "▁▁", "▁a", "▁", "▁", "a", "▁▁", "b", "▁"])
+    pieces = stream(tokenizer, ids, skip=True)
+    assert pieces == ["b", "", " _", "", "", "_", "", "  b", "", " "]
+    assert "".join(pieces) == decode(tokenizer, ids)
+
+
 @pytest.mark.parametrize("kind", ["byte level", "llama"])
 def test_the_cost_of_a_token_does_not_grow_with_a_run_of_broken_bytes(kind: str):
     """20,000 in a row: with a decode of the whole run for each, this would not come to an end."""

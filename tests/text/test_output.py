@@ -105,6 +105,13 @@ def test_a_stop_string_of_byte_tokens_stops_at_its_last_byte():
     assert run(text, [group]) == ("the", 4, "中")
 
 
+def test_a_stop_string_of_byte_tokens_keeps_the_spaces_that_the_text_keeps():
+    """B80: the first space is dropped, the second, equal one is part of the stop string."""
+    text = output("two spaces", stop=["a "])
+    group = ids_of("two spaces", "<0x20>", "a", "<0x20>", "<0x20>", "b")
+    assert run(text, [group]) == ("", 3, "a ")
+
+
 def test_offsets_of_byte_tokens_point_into_their_run():
     """B78 B97: the token that makes a character whole owns it, also before the run is told."""
     text = output("llama")
