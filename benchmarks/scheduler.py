@@ -1,12 +1,10 @@
 """`minillm-serve bench scheduler`: what a step costs the scheduler, with few and many waiting."""
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Sequence as Items
-from pathlib import Path
 
+from benchmarks.report import Comparison, parser
 from minillm_serve.core import (
     BlockManager,
     BlockPool,
@@ -17,31 +15,30 @@ from minillm_serve.core import (
     SequenceOutput,
     StepResult,
 )
-from minillm_serve.stamp import stamp
 
 RUNNING, PROMPT_LEN, BLOCK_SIZE = 256, 64, 16
 
 
 def main(argv: Items[str]) -> int:
     """Times `schedule()` + `commit()` with 256 running and ever more waiting."""
-    parser = argparse.ArgumentParser(prog="minillm-serve bench scheduler", description=__doc__)
-    parser.add_argument("--waiting", type=int, nargs="+", default=[256, 10_000, 100_000])
-    parser.add_argument("--steps", type=int, default=200, help="steps timed (%(default)s)")
-    parser.add_argument("--repeat", type=int, default=3, help="runs (%(default)s)")
-    parser.add_argument("--output", type=Path, help="write JSON here")
-    options = parser.parse_args(argv)
-    runs: dict[int, list[float]] = {count: [] for count in options.waiting}
-    for _ in range(options.repeat):
-        for count in options.waiting:
-            runs[count].append(seconds_a_step(count, options.steps))
-    medians = {count: statistics.median(values) for count, values in runs.items()}
-    base = medians[options.waiting[0]]
-    for count, median in medians.items():
-        print(f"{count:8} waiting: {median * 1e6:8.0f} us a step, {median / base:5.2f} x")
-    if options.output:
-        record = {"stamp": stamp(), "running": RUNNING, "seconds_a_step": runs}
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(record, indent=1) + "\n")
+    options = parser("scheduler", __doc__)
+    options.add_argument("--waiting", type=int, nargs="+", default=[256, 10_000, 100_000])
+    options.add_argument("--steps", type=int, default=200, help="steps timed (%(default)s)")
+    chosen = options.parse_args(argv)
+    times: dict[str, list[float]] = {f"{count} waiting": [] for count in chosen.waiting}
+    for _ in range(chosen.repeat):
+        for count in chosen.waiting:
+            times[f"{count} waiting"].append(seconds_a_step(count, chosen.steps) * 1e6)
+    result = Comparison(
+        f"schedule() + commit(), {RUNNING} running",
+        "us a step",
+        times,
+        higher_is_better=False,
+        context={"running": RUNNING},
+    )
+    print(result.table())
+    if chosen.output:
+        result.save(chosen.output)
     return 0
 
 

@@ -63,6 +63,12 @@ def transformers_static(model: PreTrainedModel, batch_size: int) -> System:
     return run
 
 
+def warm_up(systems: list[System], jobs: list[Job]) -> None:
+    """Lets every system compile and touch what it needs before anything is timed."""
+    for system in systems:
+        system([Job(job.prompt[:32], 4) for job in jobs[:2]])
+
+
 def load_transformers(path: Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     """The same weights, in transformers."""
     return AutoModelForCausalLM.from_pretrained(path, dtype=dtype).eval()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 SUBJECTS = {
     "throughput": "many requests at once, beside transformers",
+    "latency": "one user alone, beside transformers",
+    "kernels": "decode attention, each backend on one pool",
     "scheduler": "what a step costs the scheduler, however many wait",
     "scoreboard": "the course's trace, a row for each technique",
 }

@@ -1,0 +1,56 @@
+"""`minillm-serve bench latency`: one user alone, beside transformers, in one run."""
+
+from collections.abc import Callable, Sequence
+
+from benchmarks.report import Comparison, parser
+from benchmarks.systems import System, load_transformers, ours, transformers_static, warm_up
+from benchmarks.workloads import Job, single
+from minillm_serve import LLM
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measures decoding (128 tokens after a prompt of 128) and prefill (1,024 tokens)."""
+    options = parser("latency", __doc__)
+    options.add_argument("--model", default="smollm2-135m")
+    options.add_argument("--output-len", type=int, default=128, help="tokens decoded (%(default)s)")
+    options.add_argument("--prompt-len", type=int, default=1024, help="prefill (%(default)s)")
+    chosen = options.parse_args(argv)
+    llm = LLM(chosen.model, dtype="float32")
+    model = load_transformers(llm.model_path)
+    systems = {"ours": ours(llm), "transformers": transformers_static(model, 1)}
+    prompt = single()[0].prompt
+    warm_up(list(systems.values()), single())
+    decode = Comparison(
+        "One user: decoding, fp32",
+        "output tok/s",
+        _alternate(systems, chosen.repeat, lambda run: _decode(run, prompt, chosen.output_len)),
+        context={"seed": 0, "prompt": len(prompt), "output": chosen.output_len},
+    )
+    long = (prompt * 64)[: chosen.prompt_len]
+    prefill = Comparison(
+        "One user: reading a prompt, fp32",
+        "prompt tok/s",
+        _alternate(systems, chosen.repeat, lambda run: len(long) / run([Job(long, 1)])),
+        context={"seed": 0, "prompt": len(long)},
+    )
+    for name, result in (("decode", decode), ("prefill", prefill)):
+        print(result.table())
+        if chosen.output:
+            result.save(chosen.output.with_stem(f"{chosen.output.stem}_{name}"))
+    return 0
+
+
+def _decode(run: System, prompt: list[int], output_len: int) -> float:
+    # The prompt costs both the same work; its time is taken off by a run of one token.
+    first = run([Job(prompt, 1)])
+    return (output_len - 1) / (run([Job(prompt, output_len)]) - first)
+
+
+def _alternate(
+    systems: dict[str, System], repeat: int, measure: Callable[[System], float]
+) -> dict[str, list[float]]:
+    values: dict[str, list[float]] = {name: [] for name in systems}
+    for _ in range(repeat):
+        for name, system in systems.items():
+            values[name].append(measure(system))
+    return values

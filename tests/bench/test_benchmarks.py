@@ -1,0 +1,101 @@
+"""The benchmarks run, and say what they measured on. (What they measure is not judged here.)"""
+
+import json
+
+import pytest
+
+from benchmarks import kernels, latency, scheduler, scoreboard, throughput
+from benchmarks.report import Comparison
+from benchmarks.workloads import w1, w2
+from minillm_serve.cli import main
+from minillm_serve.course import trace
+from minillm_serve.course.scoreboard import Scoreboard
+from tests.llm.tiny import save_tiny
+from tests.models.tiny import VOCAB
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """A tiny model, and workloads whose ids it knows."""
+    monkeypatch.setattr("benchmarks.workloads.LOWEST_ID", 3)
+    monkeypatch.setattr("benchmarks.workloads.HIGHEST_ID", VOCAB - 1)
+    return str(save_tiny(tmp_path / "model"))
+
+
+def read(path):
+    record = json.loads(path.read_text())
+    assert record["stamp"]["hardware"]
+    assert record["stamp"]["versions"]["torch"]
+    return record
+
+
+def test_the_first_workload_is_the_one_that_was_published():
+    jobs = w1()
+    assert len(jobs) == 64
+    assert sum(len(job.prompt) for job in jobs) == 9_543
+    assert sum(job.output_len for job in jobs) == 7_977
+
+
+def test_the_second_workload_shares_a_prefix():
+    jobs = w2()
+    assert len({tuple(job.prompt[:512]) for job in jobs}) == 1
+    assert len({tuple(job.prompt) for job in jobs}) == 48
+
+
+def test_throughput_compares_three_systems_in_one_run(tiny, tmp_path, capsys):
+    out = tmp_path / "t.json"
+    options = ["--model", tiny, "--requests", "3", "--repeat", "1", "--sample", "1"]
+    assert throughput.main([*options, "--output", str(out)]) == 0
+    record = read(out)
+    assert len(record["median"]) == 3
+    assert record["ratio"]["ours"] == 1
+    assert "ours is" in capsys.readouterr().out
+    assert out.with_suffix(".png").stat().st_size > 1_000
+
+
+def test_latency_separates_decoding_from_reading(tiny, tmp_path):
+    out = tmp_path / "l.json"
+    options = ["--model", tiny, "--repeat", "1", "--output-len", "8", "--prompt-len", "64"]
+    assert latency.main([*options, "--output", str(out)]) == 0
+    assert read(tmp_path / "l_decode.json")["unit"] == "output tok/s"
+    assert read(tmp_path / "l_prefill.json")["unit"] == "prompt tok/s"
+
+
+def test_kernels_agree_before_they_are_timed(tmp_path):
+    out = tmp_path / "k.json"
+    options = ["--batch", "3", "--longest", "80", "--repeat", "1", "--calls", "2"]
+    assert kernels.main([*options, "--output", str(out)]) == 0
+    assert set(read(out)["median"]) == {"cpu", "torch"}
+
+
+def test_the_scheduler_is_timed_with_few_and_many_waiting(tmp_path):
+    out = tmp_path / "s.json"
+    options = ["--waiting", "1", "20", "--steps", "3", "--repeat", "1"]
+    assert scheduler.main([*options, "--output", str(out)]) == 0
+    assert set(read(out)["median"]) == {"1 waiting", "20 waiting"}
+
+
+def test_a_ratio_says_how_much_faster_the_first_is():
+    rates = Comparison("t", "tok/s", {"a": [4.0, 6.0, 5.0], "b": [2.0]})
+    assert rates.ratio("b") == 2.5
+    times = Comparison("t", "ms", {"a": [2.0], "b": [6.0]}, higher_is_better=False)
+    assert times.ratio("b") == 3
+
+
+@pytest.mark.model
+def test_the_scoreboard_is_written_in_the_form_that_chapters_read(tmp_path, monkeypatch):
+    users = trace.make_trace(short=True)[:2]
+    users = [trace.User(u.arrival, u.prompt[:20], 3) for u in users]
+    monkeypatch.setattr(trace, "make_trace", lambda *, short=False: users)
+    monkeypatch.setattr(scoreboard, "make_trace", lambda *, short=False: users)
+    out = tmp_path / "board.json"
+    assert scoreboard.main(["--output", str(out)]) == 0
+    board = Scoreboard.load(out)
+    assert "reserve the longest conversation" in repr(board.table())
+
+
+def test_the_shell_command_lists_its_subjects(capsys):
+    assert main(["bench", "--help"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in ("throughput", "latency", "kernels", "scheduler"))
+    assert main(["bench", "nonsense"]) == 2
