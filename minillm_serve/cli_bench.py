@@ -9,6 +9,7 @@ SUBJECTS = {
     "throughput": "many requests at once, beside transformers",
     "latency": "one user alone, beside transformers",
     "kernels": "decode attention, each backend on one pool",
+    "profile": "where the time of a step goes",
     "scheduler": "what a step costs the scheduler, however many wait",
     "scoreboard": "the course's trace, a row for each technique",
 }

@@ -1,5 +1,9 @@
 """The conformance suite: what every attention backend must do."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -118,3 +122,24 @@ def test_a_backend_is_refused_on_a_device_that_it_lacks():
 def test_auto_takes_the_fastest_that_can(dtype, name):
     backend = select_backend("auto", device=torch.device("cpu"), dtype=dtype, needs_window=True)
     assert backend.name == name
+
+
+@pytest.mark.parametrize(("torch_threads", "numba_threads"), [("1", "2"), ("2", "1"), ("2", "2")])
+def test_numba_leaves_torch_the_threads_it_was_given(torch_threads, numba_threads):
+    code = (
+        "import torch; before = torch.get_num_threads()\n"
+        "from minillm_serve.runtime.attention.cpu import CpuAttention\n"
+        "from tests.runtime.paged import make_problem\n"
+        "problem = make_problem([5, 9], [1, 1]).to(torch.float32)\n"
+        "backend = CpuAttention()\n"
+        "backend.run(problem.q, problem.k_cache, problem.v_cache, problem.metadata,\n"
+        "            backend.plan(problem.metadata), scale=1.0, window=None)\n"
+        f"assert torch.get_num_threads() == before == int({torch_threads!r})\n"
+    )
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": torch_threads,
+        "NUMBA_NUM_THREADS": numba_threads,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 import torch
 from torch import Tensor
@@ -40,6 +41,9 @@ class CpuAttention(TorchAttention):
     capabilities = Capabilities(
         devices=frozenset({"cpu"}), dtypes=frozenset({torch.float32}), window=True
     )
+
+    def __init__(self) -> None:
+        _share_threads()
 
     def plan(self, metadata: AttentionMetadata) -> CpuPlan:  # type: ignore[override]
         """Sorts rows, and single rows by length, so that each thread gets as much to read."""
@@ -92,6 +96,18 @@ class CpuAttention(TorchAttention):
                 out.numpy(),
             )
         return out
+
+
+def _share_threads() -> None:
+    """Gives Numba as many threads as torch has.
+
+    The two share one OpenMP, and Numba starts its own threads by setting that library's number for
+    the whole process: unless it is set back, torch is left with a number that nobody chose.
+    """
+    threads = torch.get_num_threads()
+    most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+    numba.set_num_threads(min(threads, most))
+    torch.set_num_threads(threads)
 
 
 def _spread(order: np.ndarray) -> np.ndarray:
