@@ -57,10 +57,11 @@ def embedded():
 
 def check_embedded(embedded, block_size, budget):
     model, prompts = embedded
-    longest = max(map(len, prompts))
+    # A small budget lets few run at once, and they need a small pool to get in each other's way.
+    pool = max(map(len, prompts)) + (48 if budget < 100 else 330)
     llm = LLM(
         block_size=block_size,
-        num_blocks=(longest + 330) // block_size,
+        num_blocks=pool // block_size,
         max_num_batched_tokens=budget,
         debug_invariants=True,
     )
