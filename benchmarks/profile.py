@@ -14,7 +14,7 @@ from minillm_serve import LLM
 from minillm_serve.core.engine import EngineCore
 from minillm_serve.core.scheduler import ContinuousScheduler
 from minillm_serve.models import layers, transformer
-from minillm_serve.models.transformer import MLP, Transformer
+from minillm_serve.models.transformer import Transformer
 from minillm_serve.runtime import torch_executor
 from minillm_serve.runtime.attention.cpu import CpuAttention
 
@@ -26,11 +26,11 @@ PARTS: list[tuple[Any, str, str]] = [
     (torch_executor, "build_inputs", "inputs"),
     (torch_executor, "read_logits", "sampling"),
     (Transformer, "forward", "model, the rest"),
-    (Transformer, "logits", "output head"),
     (layers.Linear, "forward", "linear layers"),
     (layers, "rms_norm", "norms"),
+    (layers, "add_rms_norm", "norms"),
     (transformer, "rotate", "rotation"),
-    (MLP, "forward", "activation"),
+    (transformer, "silu_mul", "activation"),
     (CpuAttention, "run", "attention"),
     (CpuAttention, "write", "KV writes"),
 ]

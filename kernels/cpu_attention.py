@@ -10,23 +10,88 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-from minillm_serve.kernels.cpu_math import FAST, exp_nonpositive, prefetch
+from minillm_serve.kernels.cpu_math import FAST, bind, exp_nonpositive, prefetch
 from numba import njit, prange
 
 LINE_BYTES = 64
+#: Compile-time constants of the functions below, bound by `paged_decode`: D, P and H / H_kv.
+HEAD_DIM = BLOCK_SIZE = GROUP = 0
 
 
-@njit(fastmath=FAST, forceinline=True)
-def _scores(
-    queries: np.ndarray, keys: np.ndarray, end: int, scale: float, group: int, dim: int,
-    scores: np.ndarray,
-) -> None:  # fmt: skip
+@cache
+def paged_decode(head_dim: int, block_size: int, group: int) -> Callable[..., None]:
+    """Builds the decode kernel of one shape.
+
+    Args:
+        head_dim: D.
+        block_size: P.
+        group: query heads that share a KV head, H / H_kv.
+
+    Returns:
+        `kernel(q, k_cache, v_cache, block_tables, rows, sequences, lengths, scale, window, out)`,
+        which attends single rows; the softmax is taken online (Milakov and Gimelshein, 2018):
+
+        q: [T, H, D] float32.
+        k_cache, v_cache: [num_blocks, H_kv, P, D] float32, contiguous.
+        block_tables: [S, W] int32.
+        rows: [B] int64, rows of q and out; in an order that splits the work evenly.
+        sequences: [B] int64, each row's sequence.
+        lengths: [B] int64, tokens that each row sees, its own included.
+        scale: float32, multiplies the scores.
+        window: int64, most tokens a row may see.
+        out: [T, H, D] float32, contiguous; the given rows are written.
+    """
+    shape = {"HEAD_DIM": head_dim, "BLOCK_SIZE": block_size, "GROUP": group}
+    # Apart from the loop over blocks and from each other: inlined there, they come out slower.
+    helpers = {
+        function.__name__: njit(fastmath=FAST)(bind(function, **shape))
+        for function in (_score, _weigh, _add_values)
+    }
+    kernel = bind(_paged_decode, **shape, **helpers)
+    compiled: Callable[..., None] = njit(parallel=True, fastmath=FAST, cache=True)(kernel)
+    return compiled
+
+
+def _paged_decode(q, k_cache, v_cache, block_tables, rows, sequences, lengths, scale, window, out):
+    kv_heads = k_cache.shape[1]
+    page_bytes = BLOCK_SIZE * HEAD_DIM * 4
+    k_address, v_address = k_cache.ctypes.data, v_cache.ctypes.data
+    # An item is one row and one KV head, with all query heads that share it.
+    for item in prange(len(rows) * kv_heads):
+        index, head = item // kv_heads, item % kv_heads
+        row, length = rows[index], lengths[index]
+        table = block_tables[sequences[index]]
+        queries = q[row, head * GROUP : (head + 1) * GROUP].copy()
+        total = np.zeros((GROUP, HEAD_DIM), np.float32)
+        highest = np.full(GROUP, -np.inf, np.float32)
+        weight_sum = np.zeros(GROUP, np.float32)
+        scores = np.zeros((GROUP, BLOCK_SIZE), np.float32)
+        first = max(0, length - window)
+        num_blocks = (length + BLOCK_SIZE - 1) // BLOCK_SIZE
+        for b in range(first // BLOCK_SIZE, num_blocks):
+            # The next block lies anywhere in memory, where no processor would guess it.
+            ahead = np.int64(table[min(b + 1, num_blocks - 1)])
+            offset = (ahead * kv_heads + head) * page_bytes
+            for line in range(0, page_bytes, LINE_BYTES):
+                prefetch(k_address + offset + line)
+                prefetch(v_address + offset + line)
+            begin = max(0, first - b * BLOCK_SIZE)
+            end = min(BLOCK_SIZE, length - b * BLOCK_SIZE)
+            _score(queries, k_cache[table[b], head], end, scale, scores)
+            _weigh(scores, begin, end, highest, weight_sum, total)
+            _add_values(scores, v_cache[table[b], head], begin, end, total)
+        for g in range(GROUP):
+            for d in range(HEAD_DIM):
+                out[row, head * GROUP + g, d] = total[g, d] / weight_sum[g]
+
+
+def _score(queries, keys, end, scale, scores):
     """scores[g, j] = queries[g] . keys[j] * scale, for j < end; four keys a pass over a query."""
     fours = end // 4 * 4
-    for g in range(group):
+    for g in range(GROUP):
         for j in range(0, fours, 4):
             s0, s1, s2, s3 = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-            for d in range(dim):
+            for d in range(HEAD_DIM):
                 x = queries[g, d]
                 s0 += x * keys[j, d]
                 s1 += x * keys[j + 1, d]
@@ -38,45 +103,37 @@ def _scores(
             scores[g, j + 3] = s3 * scale
         for j in range(fours, end):
             s0 = np.float32(0)
-            for d in range(dim):
+            for d in range(HEAD_DIM):
                 s0 += queries[g, d] * keys[j, d]
             scores[g, j] = s0 * scale
 
 
-@njit(fastmath=FAST, forceinline=True)
-def _weigh(
-    scores: np.ndarray, begin: int, end: int, group: int, size: int, dim: int,
-    highest: np.ndarray, weight_sum: np.ndarray, total: np.ndarray,
-) -> None:  # fmt: skip
+def _weigh(scores, begin, end, highest, weight_sum, total):
     """Turns scores into weights e^(score - highest), and shrinks what was summed up before."""
-    for g in range(group):
+    for g in range(GROUP):
         top = highest[g]
         for j in range(begin, end):
             top = max(top, scores[g, j])
         shrink = np.float32(math.exp(highest[g] - top))
         highest[g] = top
         # The whole row, whatever its tail holds: a loop of known length vectorises.
-        for j in range(size):
+        for j in range(BLOCK_SIZE):
             scores[g, j] = exp_nonpositive(scores[g, j] - top)
         added = np.float32(0)
         for j in range(begin, end):
             added += scores[g, j]
         weight_sum[g] = weight_sum[g] * shrink + added
-        for d in range(dim):
+        for d in range(HEAD_DIM):
             total[g, d] *= shrink
 
 
-@njit(fastmath=FAST, forceinline=True)
-def _add_values(
-    scores: np.ndarray, values: np.ndarray, begin: int, end: int, group: int, dim: int,
-    total: np.ndarray,
-) -> None:  # fmt: skip
+def _add_values(scores, values, begin, end, total):
     """total[g] += sum over begin <= j < end of scores[g, j] values[j]; four values a pass."""
     fours = begin + (end - begin) // 4 * 4
-    for g in range(group):
+    for g in range(GROUP):
         for j in range(begin, fours, 4):
             w0, w1, w2, w3 = scores[g, j], scores[g, j + 1], scores[g, j + 2], scores[g, j + 3]
-            for d in range(dim):
+            for d in range(HEAD_DIM):
                 total[g, d] += (
                     w0 * values[j, d]
                     + w1 * values[j + 1, d]
@@ -85,71 +142,8 @@ def _add_values(
                 )
         for j in range(fours, end):
             w0 = scores[g, j]
-            for d in range(dim):
+            for d in range(HEAD_DIM):
                 total[g, d] += w0 * values[j, d]
-
-
-@cache
-def paged_decode(head_dim: int, block_size: int, group: int) -> Callable[..., None]:
-    """Builds the decode kernel of one shape: loops of known length are twice as fast.
-
-    Args:
-        head_dim: D.
-        block_size: P.
-        group: query heads that share a KV head, H / H_kv.
-
-    Returns:
-        `kernel(q, k_cache, v_cache, block_tables, rows, sequences, lengths, scale, window, out)`,
-        which attends single rows; the softmax is taken online (Milakov and Gimelshein, 2018):
-
-        q: [T, H, D] float32, C-contiguous in its last dimension.
-        k_cache, v_cache: [num_blocks, H_kv, P, D] float32, contiguous.
-        block_tables: [S, W] int32.
-        rows: [B] int64, rows of q and out; in an order that splits the work evenly.
-        sequences: [B] int64, each row's sequence.
-        lengths: [B] int64, tokens that each row sees, its own included.
-        scale: float32, multiplies the scores.
-        window: int64, most tokens a row may see.
-        out: [T, H, D] float32, contiguous; the given rows are written.
-    """
-    page_bytes = block_size * head_dim * 4
-
-    @njit(parallel=True, fastmath=FAST, cache=True)
-    def kernel(q, k_cache, v_cache, block_tables, rows, sequences, lengths, scale, window, out):
-        kv_heads = k_cache.shape[1]
-        k_address, v_address = k_cache.ctypes.data, v_cache.ctypes.data
-        # An item is one row and one KV head, with all query heads that share it.
-        for item in prange(len(rows) * kv_heads):
-            index, head = item // kv_heads, item % kv_heads
-            row, length = rows[index], lengths[index]
-            table = block_tables[sequences[index]]
-            queries = q[row, head * group : (head + 1) * group].copy()
-            total = np.zeros((group, head_dim), np.float32)
-            highest = np.full(group, -np.inf, np.float32)
-            weight_sum = np.zeros(group, np.float32)
-            scores = np.zeros((group, block_size), np.float32)
-            first = max(0, length - window)
-            num_blocks = (length + block_size - 1) // block_size
-            for b in range(first // block_size, num_blocks):
-                # The next block lies anywhere in memory, where no processor would guess it.
-                ahead = np.int64(table[min(b + 1, num_blocks - 1)])
-                offset = (ahead * kv_heads + head) * page_bytes
-                for line in range(0, page_bytes, LINE_BYTES):
-                    prefetch(k_address + offset + line)
-                    prefetch(v_address + offset + line)
-                begin, end = (
-                    max(0, first - b * block_size),
-                    min(block_size, length - b * block_size),
-                )
-                keys, values = k_cache[table[b], head], v_cache[table[b], head]
-                _scores(queries, keys, end, scale, group, head_dim, scores)
-                _weigh(scores, begin, end, group, block_size, head_dim, highest, weight_sum, total)
-                _add_values(scores, values, begin, end, group, head_dim, total)
-            for g in range(group):
-                for d in range(head_dim):
-                    out[row, head * group + g, d] = total[g, d] / weight_sum[g]
-
-    return kernel
 
 
 @njit(cache=True)

@@ -1,18 +1,39 @@
 """What happens between matrix products, fused for CPUs, in Numba.
 
 At small batch a torch operation costs more to dispatch than to compute. Each function here does the
-work of several in one pass over memory, on one thread: these loops are too short for two, and a
-second pool of threads beside torch's would only get in its way. The torch references stand in
-`minillm_serve.models.functional`.
+work of several in one pass over memory, on one thread: the loops are too short for more. The torch
+references stand in `minillm_serve.models.functional`.
 """
 
 import math
 
 import numpy as np
+from minillm_serve.kernels.cpu_math import FAST, exp_nonpositive
 from numba import njit
 
-# Sums may be reordered, so that they vectorise. NaN and infinity keep their meaning.
-FAST = {"reassoc", "contract", "nsz", "arcp"}
+
+@njit(fastmath=FAST, cache=True)
+def add_rms_norm(
+    x: np.ndarray, residual: np.ndarray, weight: np.ndarray, eps: float, out: np.ndarray
+) -> None:
+    """`residual += x`, then `out = residual / sqrt(mean(residual^2) + eps) * weight`.
+
+    Args:
+        x: [T, width] float32.
+        residual: [T, width], changed.
+        weight: [width].
+        eps: added to the mean square.
+        out: [T, width], written.
+    """
+    width = x.shape[1]
+    for token in range(x.shape[0]):
+        square = np.float32(0)
+        for i in range(width):
+            residual[token, i] += x[token, i]
+            square += residual[token, i] * residual[token, i]
+        scale = np.float32(1 / math.sqrt(square / width + eps))
+        for i in range(width):
+            out[token, i] = residual[token, i] * scale * weight[i]
 
 
 @njit(fastmath=FAST, cache=True)
@@ -55,3 +76,24 @@ def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, out: np.ndarray) -> 
                 out[token, head, half + i] = (
                     b * cos[token, 0, half + i] + a * sin[token, 0, half + i]
                 )
+
+
+@njit(fastmath=FAST, cache=True, error_model="numpy")
+def silu_mul(gate_up: np.ndarray, out: np.ndarray) -> None:
+    """`out = gate / (1 + e^-gate) * up`.
+
+    With e = e^-|gate|, the fraction is 1 / (1 + e) for positive gates and e / (1 + e) for others:
+    nothing overflows.
+
+    Args:
+        gate_up: [T, 2 * width] float32, gate first.
+        out: [T, width], written.
+    """
+    width = out.shape[1]
+    one = np.float32(1)
+    for token in range(gate_up.shape[0]):
+        for i in range(width):
+            gate = gate_up[token, i]
+            e = exp_nonpositive(-abs(gate))
+            top = one if gate > 0 else e
+            out[token, i] = gate * top / (one + e) * gate_up[token, width + i]

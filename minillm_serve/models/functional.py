@@ -1,14 +1,16 @@
 """What happens between matrix products: in torch, and on a CPU in float32 by one fused loop.
 
-The torch line of each function is the reference of the kernel beside it.
+The torch lines of each function are the reference of the kernel beside them.
 """
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from minillm_serve.kernels.cpu_pointwise import rms_norm as cpu_rms_norm
-from minillm_serve.kernels.cpu_pointwise import rotate as cpu_rotate
+import minillm_serve.kernels.cpu_pointwise as cpu
+
+#: Rows up to which one thread's fused loop beats torch's parallel operations.
+FEW_ROWS = 128
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -26,10 +28,30 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
         rows = weight.reshape(-1, weight.shape[-1])
         out = torch.empty(x.shape, dtype=x.dtype)
         shape = (len(x), *rows.shape)
-        cpu_rms_norm(x.view(shape).numpy(), rows.numpy(), eps, out.view(shape).numpy())
+        cpu.rms_norm(x.view(shape).numpy(), rows.numpy(), eps, out.view(shape).numpy())
         return out
     wide = x if x.dtype == torch.float64 else x.float()
     return F.rms_norm(wide, x.shape[-1:], None, eps).to(x.dtype) * weight
+
+
+def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Adds to the residual stream and reads its norm.
+
+    Args:
+        x: ``[T, hidden]``.
+        residual: ``[T, hidden]``; it may be changed in place, so only the result is to be used.
+        weight: ``[hidden]``.
+        eps: added to the mean square.
+
+    Returns:
+        ``rms_norm(residual + x)`` and ``residual + x``.
+    """
+    if _fusible(x):
+        out = torch.empty(x.shape, dtype=x.dtype)
+        cpu.add_rms_norm(x.numpy(), residual.numpy(), weight.numpy(), eps, out.numpy())
+        return out, residual
+    residual = residual + x
+    return rms_norm(residual, weight, eps), residual
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -44,9 +66,19 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """
     if _fusible(x):
         out = torch.empty(x.shape, dtype=x.dtype)
-        cpu_rotate(x.numpy(), cos.numpy(), sin.numpy(), out.numpy())
+        cpu.rotate(x.numpy(), cos.numpy(), sin.numpy(), out.numpy())
         return out
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """``silu(gate) * up`` of the fused projection: ``[T, 2 * inner] -> [T, inner]``."""
+    if _fusible(gate_up) and len(gate_up) <= FEW_ROWS:
+        out = torch.empty(len(gate_up), gate_up.shape[1] // 2, dtype=gate_up.dtype)
+        cpu.silu_mul(gate_up.numpy(), out.numpy())
+        return out
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.silu(gate) * up
 
 
 def _fusible(x: Tensor) -> bool:

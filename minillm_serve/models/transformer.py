@@ -10,11 +10,10 @@ Symbols in shapes: T tokens, H query heads, H_kv key/value heads, D head dim, V 
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from minillm_serve.models.config import ModelConfig
-from minillm_serve.models.functional import rotate
+from minillm_serve.models.functional import rotate, silu_mul
 from minillm_serve.models.layers import Embedding, Linear, Placement, RMSNorm
 from minillm_serve.models.rope import inverse_frequencies, rotation
 
@@ -71,8 +70,7 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[T, hidden] -> [T, hidden]``."""
-        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
-        return self.down_proj(F.silu(gate) * up)
+        return self.down_proj(silu_mul(self.gate_up_proj(x)))
 
 
 class DecoderLayer(nn.Module):
@@ -86,10 +84,17 @@ class DecoderLayer(nn.Module):
         self.post_attention_norm = RMSNorm(shape, config.rms_norm_eps, place)
         self.mlp = MLP(config, place)
 
-    def forward(self, residual: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-        """The residual stream ``[T, hidden]`` -> the residual stream ``[T, hidden]``."""
-        residual = residual + self.attention(self.input_norm(residual), cos, sin, attend)
-        return residual + self.mlp(self.post_attention_norm(residual))
+    def forward(
+        self, x: Tensor, residual: Tensor, cos: Tensor, sin: Tensor, attend: Attend
+    ) -> tuple[Tensor, Tensor]:
+        """What the layer before added, and the residual stream before that; both once more.
+
+        Adding and reading the norm go together, so the sum is left to whoever reads it.
+        """
+        x, residual = self.input_norm.after_adding(x, residual)
+        x = self.attention(x, cos, sin, attend)
+        x, residual = self.post_attention_norm.after_adding(x, residual)
+        return self.mlp(x), residual
 
 
 class Transformer(nn.Module):
@@ -143,11 +148,12 @@ class Transformer(nn.Module):
         Returns:
             ``[T, hidden]``, after the final norm.
         """
-        residual = self.embedding(token_ids)
-        cos, sin = rotation(positions, self.frequencies, residual.dtype)
+        x = self.embedding(token_ids)
+        cos, sin = rotation(positions, self.frequencies, x.dtype)
+        residual = torch.zeros_like(x)
         for layer in self.layers:
-            residual = layer(residual, cos, sin, attend)
-        return self.norm(residual)
+            x, residual = layer(x, residual, cos, sin, attend)
+        return self.norm.after_adding(x, residual)[0]
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:

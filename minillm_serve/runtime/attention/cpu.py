@@ -1,4 +1,4 @@
-"""Attention on a CPU: Numba for decode rows, reading blocks in place; torch for longer slices."""
+"""Attention on a CPU: Numba for few rows, reading blocks in place; torch for longer slices."""
 
 from dataclasses import dataclass
 
@@ -11,6 +11,9 @@ from minillm_serve.kernels.cpu_attention import kv_write, paged_decode
 from minillm_serve.runtime.attention.base import AttentionMetadata, Capabilities
 from minillm_serve.runtime.attention.torch_backend import Slice, TorchAttention
 
+#: Rows of one sequence up to which blocks are read in place, once for each row. More rows have
+#: enough arithmetic to pay for copying their context together once and multiplying matrices.
+MAX_ROWS_IN_PLACE = 8
 #: A window that nothing reaches, where there is none: the kernel takes an integer.
 NO_WINDOW = np.iinfo(np.int64).max
 
@@ -20,11 +23,11 @@ class CpuPlan:
     """Rows of a step, sorted by how they are attended.
 
     Attributes:
-        rows: [B] int64, single rows.
+        rows: [B] int64, rows that are attended in place.
         sequences: [B] int64, the sequence of each.
         lengths: [B] int64, tokens that each sees.
         block_tables: [S, W] int32.
-        prefills: all longer slices, attended one by one.
+        prefills: longer slices, attended one by one.
     """
 
     rows: np.ndarray
@@ -46,19 +49,23 @@ class CpuAttention(TorchAttention):
         _share_threads()
 
     def plan(self, metadata: AttentionMetadata) -> CpuPlan:  # type: ignore[override]
-        """Sorts rows, and single rows by length, so that each thread gets as much to read."""
+        """Sorts rows by length and deals them out, so that each thread gets as much to read."""
         starts = metadata.query_start_loc.numpy().astype(np.int64)
-        lengths = metadata.seq_lens.numpy().astype(np.int64)
         counts = np.diff(starts)
-        (single,) = np.nonzero(counts == 1)
-        (longer,) = np.nonzero(counts > 1)
-        order = _spread(single[np.argsort(-lengths[single], kind="stable")])
+        in_place = counts <= MAX_ROWS_IN_PLACE
+        sequences = np.repeat(np.nonzero(in_place)[0], counts[in_place])
+        rows = np.nonzero(np.repeat(in_place, counts))[0]
+        # A sequence's last row sees all of it, the row before one token less, and so on.
+        lengths = metadata.seq_lens.numpy()[sequences] - (starts[sequences + 1] - 1 - rows)
+        order = _spread(np.argsort(-lengths, kind="stable"))
         return CpuPlan(
-            rows=starts[order],
-            sequences=order,
+            rows=rows[order],
+            sequences=sequences[order],
             lengths=lengths[order],
             block_tables=metadata.block_tables.numpy(),
-            prefills=[Slice(int(s), int(starts[s]), int(starts[s + 1])) for s in longer],
+            prefills=[
+                Slice(int(s), int(starts[s]), int(starts[s + 1])) for s in np.nonzero(~in_place)[0]
+            ],
         )
 
     def write(

@@ -31,8 +31,8 @@ def sample(logits: Tensor, sequences: Rows[Sequence]) -> list[SequenceOutput]:
     """
     adjusted = adjust(logits, sequences)
     # NaN is larger than everything to max(), so one look at the maximum finds NaN and +inf.
-    healthy = adjusted.max(dim=-1).values.isfinite().tolist()
-    tokens = adjusted.argmax(dim=-1)
+    highest, tokens = adjusted.max(dim=-1)
+    healthy = highest.isfinite().tolist()
     drawn = [row for row, s in enumerate(sequences) if not s.params.greedy and healthy[row]]
     if drawn:
         rows = torch.tensor(drawn, device=logits.device)
