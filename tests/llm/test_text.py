@@ -176,3 +176,20 @@ def test_the_head_runs_only_for_rows_that_need_logits(make_llm):
     model.logits = count
     llm.generate([[5] * 20], params(max_tokens=3), use_tqdm=False)
     assert rows == [0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("length", [7, 8, 9, 16, 17])
+def test_the_logits_after_a_prompt_do_not_depend_on_where_it_was_cut_b38(make_llm, length):
+    prompt = list(range(3, 3 + length))
+    first = {
+        budget: answer(
+            make_llm(max_num_batched_tokens=budget, dtype="float64"),
+            prompt,
+            max_tokens=1,
+            logprobs=97,
+        ).logprobs[0]
+        for budget in (8, 512)
+    }
+    assert list(first[8]) == list(first[512])
+    for token, value in first[512].items():
+        assert first[8][token].logprob == pytest.approx(value.logprob, abs=1e-12)
