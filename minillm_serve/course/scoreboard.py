@@ -20,6 +20,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -122,7 +123,8 @@ class Table:
         return lines
 
     def _notes(self) -> list[tuple[str, str]]:
-        return [(row.technique, row.note) for row, _ in self._all() if row.note]
+        # A live row repeats a committed one, note and all.
+        return list({(row.technique, row.note): None for row, _ in self._all() if row.note})
 
     def __repr__(self) -> str:
         """Aligned text."""
@@ -230,8 +232,12 @@ class Scoreboard:
         typing.barh(names, times, color=plots.COLORS["peer"])
         speed.invert_yaxis()
         best = max(rows, key=lambda row: row.output_tok_s or 0)
-        plots.label(speed, x="output tokens per second", title=f"Most: {best.technique}")
-        plots.label(typing, x="TPOT, 95th percentile (ms)", title="What each user waits per token")
+        plots.label(
+            speed,
+            x="output tokens per second",
+            title=f"Most: {shorten(best.technique, 32, placeholder='...')}",
+        )
+        plots.label(typing, x="TPOT, 95th percentile (ms)", title="Wait per token")
         for ax in (speed, typing):
             ax.grid(axis="y", visible=False)
         return fig
