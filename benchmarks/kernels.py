@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from benchmarks.report import Comparison, parser
+from benchmarks.report import Comparison, parser, positive
 from minillm_serve.runtime.attention.base import AttentionMetadata
 from minillm_serve.runtime.attention.registry import BACKENDS
 
@@ -15,11 +15,11 @@ HEADS, KV_HEADS, HEAD_DIM, BLOCK_SIZE = 9, 3, 64, 16  # SmolLM2-135M
 def main(argv: Sequence[str]) -> int:
     """Times one layer of decode attention for 64 sequences of 64..440 tokens."""
     options = parser("kernels", __doc__)
-    options.add_argument("--batch", type=int, default=64, help="sequences (%(default)s)")
-    options.add_argument("--shortest", type=int, default=64, help="tokens (%(default)s)")
-    options.add_argument("--longest", type=int, default=440, help="tokens (%(default)s)")
+    options.add_argument("--batch", type=positive, default=64, help="sequences (%(default)s)")
+    options.add_argument("--shortest", type=positive, default=64, help="tokens (%(default)s)")
+    options.add_argument("--longest", type=positive, default=440, help="tokens (%(default)s)")
     options.add_argument("--backends", nargs="+", default=["cpu", "torch"], choices=list(BACKENDS))
-    options.add_argument("--calls", type=int, default=30, help="calls a run (%(default)s)")
+    options.add_argument("--calls", type=positive, default=30, help="calls a run (%(default)s)")
     chosen = options.parse_args(argv)
     problem = decode_problem(chosen.batch, chosen.shortest, chosen.longest)
     times: dict[str, list[float]] = {name: [] for name in chosen.backends}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from benchmarks.report import Comparison, parser
+from benchmarks.report import Comparison, parser, positive
 from benchmarks.systems import System, load_transformers, ours, transformers_static, warm_up
 from benchmarks.workloads import Job, single
 from minillm_serve import LLM
@@ -12,8 +12,10 @@ def main(argv: Sequence[str]) -> int:
     """Measures decoding (128 tokens after a prompt of 128) and prefill (1,024 tokens)."""
     options = parser("latency", __doc__)
     options.add_argument("--model", default="smollm2-135m")
-    options.add_argument("--output-len", type=int, default=128, help="tokens decoded (%(default)s)")
-    options.add_argument("--prompt-len", type=int, default=1024, help="prefill (%(default)s)")
+    options.add_argument(
+        "--output-len", type=positive, default=128, help="tokens decoded (%(default)s)"
+    )
+    options.add_argument("--prompt-len", type=positive, default=1024, help="prefill (%(default)s)")
     chosen = options.parse_args(argv)
     llm = LLM(chosen.model, dtype="float32")
     model = load_transformers(llm.model_path)

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from benchmarks.report import Comparison, parser
+from benchmarks.report import Comparison, parser, positive
 from benchmarks.systems import ours, warm_up
 from benchmarks.workloads import Job, single, w1
 from minillm_serve import LLM
@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
     """Profiles many users at once (W1) and one user alone."""
     options = parser("profile", __doc__)
     options.add_argument("--model", default="smollm2-135m")
-    options.add_argument("--output-len", type=int, help="shorten the outputs, to try it out")
+    options.add_argument("--output-len", type=positive, help="shorten the outputs, to try it out")
     chosen = options.parse_args(argv)
     llm = LLM(chosen.model, dtype="float32")
     run = ours(llm)

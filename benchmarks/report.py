@@ -79,11 +79,22 @@ class Comparison:
         figure.savefig(path.with_suffix(".png"))
 
 
+def positive(text: str) -> int:
+    """An option's value that counts something.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no whole number of at least 1.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 1")
+    return int(text)
+
+
 def parser(subject: str, description: str | None) -> argparse.ArgumentParser:
     """The options that every comparison has."""
     made = argparse.ArgumentParser(
         prog=f"minillm-serve bench {subject}", description=(description or "").splitlines()[0]
     )
-    made.add_argument("--repeat", type=int, default=3, help="runs (default: %(default)s)")
+    made.add_argument("--repeat", type=positive, default=3, help="runs (default: %(default)s)")
     made.add_argument("--output", type=Path, help="write JSON here, and a plot beside it")
     return made

@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Sequence as Items
 
-from benchmarks.report import Comparison, parser
+from benchmarks.report import Comparison, parser, positive
 from minillm_serve.core import (
     BlockManager,
     BlockPool,
@@ -22,8 +22,8 @@ RUNNING, PROMPT_LEN, BLOCK_SIZE = 256, 64, 16
 def main(argv: Items[str]) -> int:
     """Times `schedule()` + `commit()` with 256 running and ever more waiting."""
     options = parser("scheduler", __doc__)
-    options.add_argument("--waiting", type=int, nargs="+", default=[256, 10_000, 100_000])
-    options.add_argument("--steps", type=int, default=200, help="steps timed (%(default)s)")
+    options.add_argument("--waiting", type=positive, nargs="+", default=[256, 10_000, 100_000])
+    options.add_argument("--steps", type=positive, default=200, help="steps timed (%(default)s)")
     chosen = options.parse_args(argv)
     times: dict[str, list[float]] = {f"{count} waiting": [] for count in chosen.waiting}
     for _ in range(chosen.repeat):

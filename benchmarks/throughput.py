@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from benchmarks.report import Comparison, parser
+from benchmarks.report import Comparison, parser, positive
 from benchmarks.systems import System, load_transformers, ours, transformers_static, warm_up
 from benchmarks.workloads import Job, w1, w2
 from minillm_serve import LLM
@@ -15,10 +15,12 @@ def main(argv: Sequence[str]) -> int:
     options = parser("throughput", __doc__)
     options.add_argument("--model", default="smollm2-135m")
     options.add_argument("--workload", choices=sorted(WORKLOADS), default="w1")
-    options.add_argument("--requests", type=int, default=64, help="requests (%(default)s)")
-    options.add_argument("--static", type=int, default=16, help="peer's batch size (%(default)s)")
+    options.add_argument("--requests", type=positive, default=64, help="requests (%(default)s)")
     options.add_argument(
-        "--sample", type=int, default=6, help="requests served one at a time (%(default)s)"
+        "--static", type=positive, default=16, help="peer's batch size (%(default)s)"
+    )
+    options.add_argument(
+        "--sample", type=positive, default=6, help="requests served one at a time (%(default)s)"
     )
     chosen = options.parse_args(argv)
     jobs = WORKLOADS[chosen.workload](chosen.requests)

@@ -14,17 +14,18 @@ from minillm_serve.kernels.cpu_math import FAST, bind, exp_nonpositive, prefetch
 from numba import njit, prange
 
 LINE_BYTES = 64
-#: Compile-time constants of the functions below, bound by `paged_decode`: D, P and H / H_kv.
-HEAD_DIM = BLOCK_SIZE = GROUP = 0
+#: Rows of a block that are worked on together; blocks may be smaller or larger.
+TILE = 16
+#: Compile-time constants of the functions below, bound by `paged_decode`: D and H / H_kv.
+HEAD_DIM = GROUP = 0
 
 
 @cache
-def paged_decode(head_dim: int, block_size: int, group: int) -> Callable[..., None]:
-    """Builds the decode kernel of one shape.
+def paged_decode(head_dim: int, group: int) -> Callable[..., None]:
+    """Builds the decode kernel for heads of one shape.
 
     Args:
         head_dim: D.
-        block_size: P.
         group: query heads that share a KV head, H / H_kv.
 
     Returns:
@@ -41,7 +42,7 @@ def paged_decode(head_dim: int, block_size: int, group: int) -> Callable[..., No
         window: int64, most tokens a row may see.
         out: [T, H, D] float32, contiguous; the given rows are written.
     """
-    shape = {"HEAD_DIM": head_dim, "BLOCK_SIZE": block_size, "GROUP": group}
+    shape = {"HEAD_DIM": head_dim, "GROUP": group}
     # Apart from the loop over blocks and from each other: inlined there, they come out slower.
     helpers = {
         function.__name__: njit(fastmath=FAST)(bind(function, **shape))
@@ -53,8 +54,8 @@ def paged_decode(head_dim: int, block_size: int, group: int) -> Callable[..., No
 
 
 def _paged_decode(q, k_cache, v_cache, block_tables, rows, sequences, lengths, scale, window, out):
-    kv_heads = k_cache.shape[1]
-    page_bytes = BLOCK_SIZE * HEAD_DIM * 4
+    kv_heads, size = k_cache.shape[1], k_cache.shape[2]
+    tile_bytes = min(TILE, size) * HEAD_DIM * 4
     k_address, v_address = k_cache.ctypes.data, v_cache.ctypes.data
     # An item is one row and one KV head, with all query heads that share it.
     for item in prange(len(rows) * kv_heads):
@@ -65,29 +66,32 @@ def _paged_decode(q, k_cache, v_cache, block_tables, rows, sequences, lengths, s
         total = np.zeros((GROUP, HEAD_DIM), np.float32)
         highest = np.full(GROUP, -np.inf, np.float32)
         weight_sum = np.zeros(GROUP, np.float32)
-        scores = np.zeros((GROUP, BLOCK_SIZE), np.float32)
+        scores = np.zeros((GROUP, TILE), np.float32)
         first = max(0, length - window)
-        num_blocks = (length + BLOCK_SIZE - 1) // BLOCK_SIZE
-        for b in range(first // BLOCK_SIZE, num_blocks):
+        num_blocks = (length + size - 1) // size
+        for b in range(first // size, num_blocks):
             # The next block lies anywhere in memory, where no processor would guess it.
             ahead = np.int64(table[min(b + 1, num_blocks - 1)])
-            offset = (ahead * kv_heads + head) * page_bytes
-            for line in range(0, page_bytes, LINE_BYTES):
+            offset = (ahead * kv_heads + head) * size * HEAD_DIM * 4
+            for line in range(0, tile_bytes, LINE_BYTES):
                 prefetch(k_address + offset + line)
                 prefetch(v_address + offset + line)
-            begin = max(0, first - b * BLOCK_SIZE)
-            end = min(BLOCK_SIZE, length - b * BLOCK_SIZE)
-            _score(queries, k_cache[table[b], head], end, scale, scores)
-            _weigh(scores, begin, end, highest, weight_sum, total)
-            _add_values(scores, v_cache[table[b], head], begin, end, total)
+            keys, values = k_cache[table[b], head], v_cache[table[b], head]
+            # Positions begin .. end-1 of this block are seen, a tile at a time.
+            begin, end = max(0, first - b * size), min(size, length - b * size)
+            for start in range(begin, end, TILE):
+                count = min(TILE, end - start)
+                _score(queries, keys[start:], count, scale, scores)
+                _weigh(scores, count, highest, weight_sum, total)
+                _add_values(scores, values[start:], count, total)
         for g in range(GROUP):
             for d in range(HEAD_DIM):
                 out[row, head * GROUP + g, d] = total[g, d] / weight_sum[g]
 
 
-def _score(queries, keys, end, scale, scores):
-    """scores[g, j] = queries[g] . keys[j] * scale, for j < end; four keys a pass over a query."""
-    fours = end // 4 * 4
+def _score(queries, keys, count, scale, scores):
+    """scores[g, j] = queries[g] . keys[j] * scale, for j < count; four keys a pass over a query."""
+    fours = count // 4 * 4
     for g in range(GROUP):
         for j in range(0, fours, 4):
             s0, s1, s2, s3 = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
@@ -101,37 +105,37 @@ def _score(queries, keys, end, scale, scores):
             scores[g, j + 1] = s1 * scale
             scores[g, j + 2] = s2 * scale
             scores[g, j + 3] = s3 * scale
-        for j in range(fours, end):
+        for j in range(fours, count):
             s0 = np.float32(0)
             for d in range(HEAD_DIM):
                 s0 += queries[g, d] * keys[j, d]
             scores[g, j] = s0 * scale
 
 
-def _weigh(scores, begin, end, highest, weight_sum, total):
+def _weigh(scores, count, highest, weight_sum, total):
     """Turns scores into weights e^(score - highest), and shrinks what was summed up before."""
     for g in range(GROUP):
         top = highest[g]
-        for j in range(begin, end):
+        for j in range(count):
             top = max(top, scores[g, j])
         shrink = np.float32(math.exp(highest[g] - top))
         highest[g] = top
         # The whole row, whatever its tail holds: a loop of known length vectorises.
-        for j in range(BLOCK_SIZE):
+        for j in range(TILE):
             scores[g, j] = exp_nonpositive(scores[g, j] - top)
         added = np.float32(0)
-        for j in range(begin, end):
+        for j in range(count):
             added += scores[g, j]
         weight_sum[g] = weight_sum[g] * shrink + added
         for d in range(HEAD_DIM):
             total[g, d] *= shrink
 
 
-def _add_values(scores, values, begin, end, total):
-    """total[g] += sum over begin <= j < end of scores[g, j] values[j]; four values a pass."""
-    fours = begin + (end - begin) // 4 * 4
+def _add_values(scores, values, count, total):
+    """total[g] += sum over j < count of scores[g, j] values[j]; four values a pass."""
+    fours = count // 4 * 4
     for g in range(GROUP):
-        for j in range(begin, fours, 4):
+        for j in range(0, fours, 4):
             w0, w1, w2, w3 = scores[g, j], scores[g, j + 1], scores[g, j + 2], scores[g, j + 3]
             for d in range(HEAD_DIM):
                 total[g, d] += (
@@ -140,7 +144,7 @@ def _add_values(scores, values, begin, end, total):
                     + w2 * values[j + 2, d]
                     + w3 * values[j + 3, d]
                 )
-        for j in range(fours, end):
+        for j in range(fours, count):
             w0 = scores[g, j]
             for d in range(HEAD_DIM):
                 total[g, d] += w0 * values[j, d]

@@ -12,7 +12,7 @@ from minillm_serve.models.loader import load_config, load_model, load_tokenizer
 from minillm_serve.models.resolve import resolve_model
 from minillm_serve.runtime.attention.registry import select_backend
 from minillm_serve.runtime.kv_cache import KVCache
-from minillm_serve.runtime.sizing import default_kv_memory, num_kv_blocks
+from minillm_serve.runtime.sizing import check_fits, default_kv_memory, num_kv_blocks
 from minillm_serve.runtime.torch_executor import TorchExecutor
 
 SCHEDULERS = {"continuous": ContinuousScheduler}
@@ -55,6 +55,8 @@ def assemble(
         num_blocks=num_blocks,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
+        kv_cache_memory=kv_cache_memory,
+        max_model_len=max_model_len,
     )
     if num_blocks is not None and kv_cache_memory is not None:
         raise ValueError("give num_blocks or kv_cache_memory, not both: each decides the other")
@@ -76,6 +78,7 @@ def assemble(
         fits = num_kv_blocks(config, kv_cache_memory=memory, block_size=block_size, dtype=kind)
         # More than every sequence at its longest could never be used.
         num_blocks = min(fits, max_num_seqs * -(-max_model_len // block_size))
+    check_fits(config, num_blocks=num_blocks, block_size=block_size, dtype=kind, device=where)
     blocks = BlockManager(BlockPool(num_blocks), block_size)
     admission = Admission(
         max_model_len=max_model_len, pool_tokens=blocks.capacity, vocab_size=config.vocab_size
@@ -102,14 +105,23 @@ def assemble(
 
 def _check_limits(**limits: int | None) -> None:
     for name, value in limits.items():
-        if value is not None and value < 1:
+        if value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(f"{name}={value!r}: expected a whole number")
+        if value < 1:
             raise ValueError(f"{name}={value}: expected at least 1")
 
 
 def _device(device: str | torch.device) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    chosen = torch.device(device)
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        chosen = None
+    if chosen is None or chosen.type not in ("cpu", "cuda"):
+        raise ValueError(f"device={str(device)!r} is not supported: choose auto, cpu or cuda")
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device={str(device)!r}, but torch sees no GPU: use device='cpu'")
     return chosen

@@ -1,6 +1,8 @@
 """The engine's Python face: `LLM(model).generate(prompts)`."""
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ Message = Mapping[str, str]
 class LLM:
     """A model, its KV cache and the engine that serves it, in this process.
 
-    Not thread-safe: one thread calls it. Several `stream`s may be read in turn.
+    Several threads may call it: they take turns, step by step, and are batched together.
 
     Args:
         model: the embedded model's name, a local directory, a `.gguf` file, or a hub id.
@@ -87,8 +89,9 @@ class LLM:
         self.tokenizer = parts.tokenizer
         self.kv_cache = parts.kv_cache
         self._vocabulary = Vocabulary(self.tokenizer)
+        self._lock = threading.RLock()
         self._collectors: dict[str, Collector] = {}
-        self._num_requests = 0
+        self._numbers = count(1)
 
     def generate(
         self,
@@ -136,7 +139,7 @@ class LLM:
         Raises:
             ValueError: as for `generate`; or the model has no chat template.
         """
-        several = bool(messages) and not isinstance(messages[0], Mapping)
+        several = bool(messages) and isinstance(messages[0], list | tuple)
         conversations: Any = messages if several else [messages]
         prompts = [self.chat_prompt(conversation) for conversation in conversations]
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
@@ -162,6 +165,12 @@ class LLM:
         """
         if not messages:
             raise ValueError("messages is empty: give at least one message")
+        for message in messages:
+            if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
+                raise ValueError(
+                    f"message {message!r}: expected {{'role': ..., 'content': ...}}, as in "
+                    "[{'role': 'user', 'content': 'Hello'}]"
+                )
         if not getattr(self.tokenizer, "chat_template", None):
             raise ValueError(f"{self.model_path.name} has no chat template: use generate()")
         # The template writes the special tokens itself; the tokenizer must not add them again.
@@ -173,8 +182,7 @@ class LLM:
     def _request(self, prompt: Prompt, params: SamplingParams) -> tuple[Request, str | None]:
         text = prompt if isinstance(prompt, str) else None
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        self._num_requests += 1
-        name = f"llm-{self._num_requests}"
+        name = f"llm-{next(self._numbers)}"
         return Request(request_id=name, prompt_token_ids=tuple(ids), params=params), text
 
     def _add(self, requests: list[tuple[Request, str | None]]) -> list[Collector]:
@@ -182,11 +190,12 @@ class LLM:
         for request, _ in requests:
             self.engine.admission.check(request)
         collectors = []
-        for request, text in requests:
-            metrics = self.engine.add_request(request)
-            collector = Collector(request, text, self._vocabulary, metrics)
-            self._collectors[request.request_id] = collector
-            collectors.append(collector)
+        with self._lock:
+            for request, text in requests:
+                metrics = self.engine.add_request(request)
+                collector = Collector(request, text, self._vocabulary, metrics)
+                self._collectors[request.request_id] = collector
+                collectors.append(collector)
         return collectors
 
     def _run(
@@ -210,18 +219,20 @@ class LLM:
         Returns:
             How many tokens came, and how many requests ended.
         """
-        updates = self.engine.step()
-        collectors = [self._collectors[update.request_id] for update in updates]
-        for collector, update in zip(collectors, updates, strict=True):
-            collector.take(update)
-            if collector.finished and update.finish_reason is None:
-                # A stop string: only the text showed it.
-                self.engine.finish(update.request_id, FinishReason.STOP)
+        with self._lock:
+            updates = self.engine.step()
+            collectors = [self._collectors[update.request_id] for update in updates]
+            for collector, update in zip(collectors, updates, strict=True):
+                collector.take(update)
+                if collector.finished and update.finish_reason is None:
+                    # A stop string: only the text showed it.
+                    self.engine.finish(update.request_id, FinishReason.STOP)
         return sum(len(u.new_token_ids) for u in updates), sum(c.finished for c in collectors)
 
     def _drop(self, collector: Collector) -> None:
-        self.engine.abort(collector.request.request_id)
-        self._collectors.pop(collector.request.request_id, None)
+        with self._lock:
+            self.engine.abort(collector.request.request_id)
+            self._collectors.pop(collector.request.request_id, None)
 
 
 class _Progress:
@@ -246,6 +257,10 @@ class _Progress:
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     if isinstance(prompts, str):
         return [prompts]
+    if isinstance(prompts, Mapping) or not isinstance(prompts, Iterable):
+        raise RequestRefused(
+            f"prompts={prompts!r}: expected a string, a list of token ids, or a list of those"
+        )
     if prompts and all(isinstance(item, int) and not isinstance(item, bool) for item in prompts):
         return [prompts]  # type: ignore[list-item]
     for item in prompts:
@@ -263,6 +278,8 @@ def _one_each(
         return [SamplingParams()] * count
     if isinstance(params, SamplingParams):
         return [params] * count
+    if isinstance(params, Mapping) or not all(isinstance(p, SamplingParams) for p in params):
+        raise ValueError(f"sampling_params={params!r}: expected SamplingParams, or a list of them")
     if len(params) != count:
         raise ValueError(
             f"{len(params)} sampling_params for {count} prompts: give one, or one for each prompt"

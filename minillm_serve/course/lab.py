@@ -105,6 +105,7 @@ def _serve(server: LabServer, url: str, args: argparse.Namespace) -> int:
             print(f"    Ctrl-C stops it; its log is {server.log}")
         print(f"\n    The course is open at\n\n    {url}\n", flush=True)
         if args.smoke:
+            print("    (a smoke test: it started, and is stopped again)", flush=True)
             return 0
         if wants_browser(args.no_browser):
             webbrowser.open(url)

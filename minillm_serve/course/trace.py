@@ -229,7 +229,8 @@ def run_row(name: str, *, short: bool = False) -> dict[str, Any]:
         raise ValueError(f"no technique {name!r}: choose from {', '.join(TECHNIQUES)}")
     technique = TECHNIQUES[name]
     served = technique.serve(make_trace(short=short))
-    row = {"id": name, "chapter": technique.chapter, "technique": technique.title}
+    title = f"{technique.title} (short trace)" if short else technique.title
+    row = {"id": name, "chapter": technique.chapter, "technique": title}
     return {**row, **figures(served), "note": technique.note}
 
 

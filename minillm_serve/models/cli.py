@@ -60,7 +60,7 @@ def _fetch(name: str, embedded: Models) -> Path:
     if name not in embedded:
         return resolve_model(name)
     source = embedded_source(embedded[name])
-    fresh = problem(cache_root() / name, source.fingerprint, full=False) is not None
+    fresh = problem(cache_root() / name, source.fingerprint, full=True) is not None
     directory = ensure(source, cache_root(), full=True)
     tell(f"{name} is ready." if fresh else f"{name} was there already; every file is intact.")
     return directory

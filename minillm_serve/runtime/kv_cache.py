@@ -1,7 +1,9 @@
 """The KV cache: one pair of tensors a layer, cut into blocks."""
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,14 +37,10 @@ class KVCache:
     ) -> "KVCache":
         """Reserves the whole pool, filled with zeros.
 
-        (Zeros rather than leftovers: a masked row must not be NaN, since 0 * NaN is NaN. On a CPU
-        the system maps zeroed pages only when they are first written, so they cost nothing yet.)
+        (Zeros rather than leftovers: a masked row must not be NaN, since 0 * NaN is NaN.)
         """
         shape = (num_blocks, config.num_kv_heads, block_size, config.head_dim)
-        k, v = (
-            [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_layers)]
-            for _ in range(2)
-        )
+        k, v = ([_zeros(shape, dtype, device) for _ in range(config.num_layers)] for _ in range(2))
         return cls(k, v)
 
     @property
@@ -59,3 +57,12 @@ class KVCache:
     def nbytes(self) -> int:
         """Bytes of all tensors together."""
         return sum(tensor.nbytes for tensor in (*self.k, *self.v))
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # numpy takes zeroed pages from the system, which are mapped when they are first written: a pool
+    # costs nothing before it is used. torch writes the zeros itself.
+    empty = np.zeros(math.prod(shape) * dtype.itemsize, np.uint8)
+    return torch.from_numpy(empty).view(dtype).view(shape)

@@ -1,6 +1,6 @@
 """How many KV blocks the engine may have."""
 
-import os
+from pathlib import Path
 
 import torch
 
@@ -38,8 +38,37 @@ def num_kv_blocks(
     return kv_cache_memory // block_bytes
 
 
+def check_fits(
+    config: ModelConfig,
+    *,
+    num_blocks: int,
+    block_size: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> None:
+    """Refuses a pool that this machine has no memory for.
+
+    (A CPU's would be granted, since memory is mapped when it is written, and the system would kill
+    the process in the middle of an answer.)
+
+    Raises:
+        ValueError: saying how much is wanted and how much is free.
+    """
+    wanted = int(num_blocks * block_size * config.kv_bytes_per_token(dtype.itemsize))
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _free_host_memory()
+    if wanted > free:
+        raise ValueError(
+            f"num_blocks={num_blocks} blocks of {block_size} tokens take {wanted / GIB:.1f} GiB, "
+            f"but {free / GIB:.1f} GiB are free: lower num_blocks or kv_cache_memory"
+        )
+
+
 def _free_host_memory() -> int:
+    """Bytes that could be had, caches of the file system included."""
     try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not on Windows or macOS
-        return 8 * GIB
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:  # not on Windows or macOS
+        pass
+    return 8 * GIB

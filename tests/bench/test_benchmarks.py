@@ -99,3 +99,10 @@ def test_the_shell_command_lists_its_subjects(capsys):
     listed = capsys.readouterr().out
     assert all(name in listed for name in ("throughput", "latency", "kernels", "scheduler"))
     assert main(["bench", "nonsense"]) == 2
+
+
+@pytest.mark.parametrize("options", [["--repeat", "0"], ["--batch", "-1"], ["--calls", "x"]])
+def test_counts_below_one_are_refused(options, capsys):
+    with pytest.raises(SystemExit):
+        kernels.main(options)
+    assert "expected a whole number of at least 1" in capsys.readouterr().err

@@ -1,5 +1,8 @@
 """The Python face, on a tiny random model."""
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -72,6 +75,8 @@ def test_one_bad_prompt_refuses_the_call_before_anything_runs(make_llm):
         ([""], "empty prompt"),
         ([[]], "empty prompt"),
         ([[-1]], "expected an id from 0"),
+        (None, "prompts=None: expected a string"),
+        ({"prompt_token_ids": [1]}, "expected a string, a list of token ids"),
         ([None], "NoneType: expected a string or a list of ids"),
         ([3.5], "float: expected a string or a list of ids"),
         ([["a", 1]], r"prompt_token_ids\[0\] is 'a'"),
@@ -83,6 +88,35 @@ def test_bad_prompts_are_refused_by_name_b104_b106(make_llm, prompts, message):
     with pytest.raises(ValueError, match=message):
         llm.generate(prompts, GREEDY, use_tqdm=False)
     check_idle(llm.engine.scheduler)
+
+
+def test_parameters_of_another_type_are_refused(make_llm):
+    with pytest.raises(ValueError, match=r"sampling_params={'max_tokens': 3}: expected Sampling"):
+        make_llm().generate("a", {"max_tokens": 3}, use_tqdm=False)
+
+
+@pytest.mark.parametrize("messages", ["Hi", [{"role": "user"}], [{"content": "Hi"}], ["Hi"]])
+def test_messages_without_role_and_content_are_refused(make_llm, messages):
+    with pytest.raises(ValueError, match=r"expected {'role': ..., 'content': ...}"):
+        make_llm().chat(messages, GREEDY, use_tqdm=False)
+
+
+def test_threads_take_turns_and_get_their_own_answers(make_llm):
+    llm = make_llm()
+    prompts = ["ab", "xyz" * 5, "Hello", "q"]
+    alone = [ids(llm.generate(prompt, GREEDY, use_tqdm=False)[0]) for prompt in prompts]
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        for _ in range(5):
+            outputs = pool.map(lambda p: llm.generate(p, GREEDY, use_tqdm=False)[0], prompts)
+            assert [ids(output) for output in outputs] == alone
+    check_idle(llm.engine.scheduler)
+
+
+def test_a_pool_costs_nothing_before_it_is_used(make_llm):
+    llm = make_llm(num_blocks=200_000)
+    assert llm.kv_cache.nbytes > 2 * 10**9
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+    assert resident < 2 * 10**9
 
 
 def test_no_prompts_give_no_outputs(make_llm):
@@ -255,6 +289,12 @@ def test_nan_weights_end_requests_with_an_error_b68(make_llm):
         ({"kv_cache_memory": 2**20, "num_blocks": 4}, "num_blocks or kv_cache_memory, not both"),
         ({"dtype": "int3"}, "dtype='int3' is unknown"),
         ({"device": "cuda"}, "torch sees no GPU"),
+        ({"device": "tpu"}, "device='tpu' is not supported: choose auto, cpu or cuda"),
+        ({"device": "mps"}, "device='mps' is not supported"),
+        ({"num_blocks": 2.5}, "num_blocks=2.5: expected a whole number"),
+        ({"kv_cache_memory": "1GiB"}, "kv_cache_memory='1GiB': expected a whole number"),
+        ({"max_model_len": "x"}, "max_model_len='x': expected a whole number"),
+        ({"num_blocks": 10**10}, "take .* GiB, but .* GiB are free: lower num_blocks"),
         ({"scheduler": "lottery"}, "scheduler='lottery' is unknown"),
         ({"attention_backend": "flash"}, "attention_backend='flash' is unknown"),
     ],

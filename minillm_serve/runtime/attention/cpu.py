@@ -90,8 +90,8 @@ class CpuAttention(TorchAttention):
         for piece in plan.prefills:
             self.attend_slice(q, k_cache, v_cache, metadata, piece, scale, window, out)
         if len(plan.rows):
-            (_, kv_heads, size, dim), heads = k_cache.shape, q.shape[1]
-            paged_decode(dim, size, heads // kv_heads)(
+            (_, kv_heads, _, dim), heads = k_cache.shape, q.shape[1]
+            paged_decode(dim, heads // kv_heads)(
                 q.numpy(),
                 k_cache.numpy(),
                 v_cache.numpy(),
