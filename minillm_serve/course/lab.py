@@ -101,11 +101,12 @@ def main(argv: list[str] | None = None) -> int:
 def _serve(server: LabServer, url: str, args: argparse.Namespace) -> int:
     """Print the URL, open a browser if there is one, and wait for the end."""
     try:
-        if not args.smoke:
+        if args.smoke:
+            print("    A smoke test: it has started, and is stopped again.")
+        else:
             print(f"    Ctrl-C stops it; its log is {server.log}")
         print(f"\n    The course is open at\n\n    {url}\n", flush=True)
         if args.smoke:
-            print("    (a smoke test: it started, and is stopped again)", flush=True)
             return 0
         if wants_browser(args.no_browser):
             webbrowser.open(url)
