@@ -60,10 +60,16 @@ def _fetch(name: str, embedded: Models) -> Path:
     if name not in embedded:
         return resolve_model(name)
     source = embedded_source(embedded[name])
-    fresh = problem(cache_root() / name, source.fingerprint, full=True) is not None
+    before = _identity(cache_root() / name)
     directory = ensure(source, cache_root(), full=True)
+    # What is built, or built again, comes as a new directory: no need to hash it twice to know.
+    fresh = _identity(directory) != before
     tell(f"{name} is ready." if fresh else f"{name} was there already; every file is intact.")
     return directory
+
+
+def _identity(directory: Path) -> int | None:
+    return directory.stat().st_ino if directory.is_dir() else None
 
 
 def _path(name: str, embedded: Models) -> Path:
