@@ -128,13 +128,13 @@ class Transformer(nn.Module):
         self.frequencies = frequencies.to(device)
 
     def pack(self) -> None:
-        """Lays filled weights out for a CPU; one by one, so that no second copy of them is made.
+        """Prepares filled weights for a CPU; one by one, so that no second copy of them is made.
 
-        A head that is tied to the embedding stays as it is: the embedding reads it by rows.
+        A head that is tied to the embedding keeps its layout: the embedding reads it by rows.
         """
         for module in self.modules():
-            if isinstance(module, Linear) and module.weight is not self.embedding.weight:
-                module.pack()
+            if isinstance(module, Linear):
+                module.pack(relayout=module.weight is not self.embedding.weight)
 
     @torch.inference_mode()
     def forward(self, token_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:

@@ -1,20 +1,19 @@
-"""Attention on a CPU: Numba for few rows, reading blocks in place; torch for longer slices."""
+"""Attention on a CPU in Numba: blocks are read where they lie, whatever a slice's length."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
 from minillm_serve.kernels.cpu_attention import kv_write, paged_decode
-from minillm_serve.runtime.attention.base import AttentionMetadata, Capabilities
-from minillm_serve.runtime.attention.torch_backend import Slice, TorchAttention
+from minillm_serve.kernels.cpu_prefill import paged_prefill, rows_per_tile
+from minillm_serve.runtime.attention.base import AttentionBackend, AttentionMetadata, Capabilities
+from minillm_serve.runtime.threads import share_threads
 
-#: Rows of one sequence up to which blocks are read in place, once for each row. More rows have
-#: enough arithmetic to pay for copying their context together once and multiplying matrices.
-MAX_ROWS_IN_PLACE = 8
-#: A window that nothing reaches, where there is none: the kernel takes an integer.
+#: Rows of one sequence up to which each reads its context alone. More rows share what is read.
+MAX_ROWS_ALONE = 3
+#: A window that nothing reaches, where there is none: the kernels take an integer.
 NO_WINDOW = np.iinfo(np.int64).max
 
 
@@ -23,22 +22,40 @@ class CpuPlan:
     """Rows of a step, sorted by how they are attended.
 
     Attributes:
-        rows: [B] int64, rows that are attended in place.
-        sequences: [B] int64, the sequence of each.
-        lengths: [B] int64, tokens that each sees.
+        starts: [S+1] int64, the first row of each sequence.
+        seq_lens: [S] int64.
         block_tables: [S, W] int32.
-        prefills: longer slices, attended one by one.
+        alone: rows that read their context alone, [3, B] int64: row, sequence, tokens that it sees.
+        longer: [L] int64, sequences with more rows.
     """
 
-    rows: np.ndarray
-    sequences: np.ndarray
-    lengths: np.ndarray
+    starts: np.ndarray
+    seq_lens: np.ndarray
     block_tables: np.ndarray
-    prefills: list[Slice]
+    alone: np.ndarray
+    longer: np.ndarray
+    _tiles: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def tiles(self, most: int) -> np.ndarray:
+        """Cuts the longer slices into tiles of up to `most` rows, once for all layers.
+
+        Returns:
+            [4, I] int64: sequence, first row, number of rows, tokens that the first row sees.
+        """
+        if most not in self._tiles:
+            pieces = []
+            for s in self.longer:
+                end, length = self.starts[s + 1], self.seq_lens[s]
+                for row in range(self.starts[s], end, most):
+                    pieces.append((s, row, min(most, end - row), length - (end - 1 - row)))
+            tiles = np.array(pieces, dtype=np.int64).reshape(-1, 4).T
+            order = _spread(np.argsort(-tiles[3], kind="stable"))
+            self._tiles[most] = np.ascontiguousarray(tiles[:, order])
+        return self._tiles[most]
 
 
-class CpuAttention(TorchAttention):
-    """The fastest on a CPU. A long slice has enough arithmetic to pay for copying its context."""
+class CpuAttention(AttentionBackend):
+    """The fastest on a CPU; float32 only."""
 
     name = "cpu"
     capabilities = Capabilities(
@@ -46,26 +63,25 @@ class CpuAttention(TorchAttention):
     )
 
     def __init__(self) -> None:
-        _share_threads()
+        share_threads()
 
-    def plan(self, metadata: AttentionMetadata) -> CpuPlan:  # type: ignore[override]
+    def plan(self, metadata: AttentionMetadata) -> CpuPlan:
         """Sorts rows by length and deals them out, so that each thread gets as much to read."""
         starts = metadata.query_start_loc.numpy().astype(np.int64)
+        seq_lens = metadata.seq_lens.numpy().astype(np.int64)
         counts = np.diff(starts)
-        in_place = counts <= MAX_ROWS_IN_PLACE
-        sequences = np.repeat(np.nonzero(in_place)[0], counts[in_place])
-        rows = np.nonzero(np.repeat(in_place, counts))[0]
+        few = counts <= MAX_ROWS_ALONE
+        sequences = np.repeat(np.nonzero(few)[0], counts[few])
+        rows = np.nonzero(np.repeat(few, counts))[0]
         # A sequence's last row sees all of it, the row before one token less, and so on.
-        lengths = metadata.seq_lens.numpy()[sequences] - (starts[sequences + 1] - 1 - rows)
+        lengths = seq_lens[sequences] - (starts[sequences + 1] - 1 - rows)
         order = _spread(np.argsort(-lengths, kind="stable"))
         return CpuPlan(
-            rows=rows[order],
-            sequences=sequences[order],
-            lengths=lengths[order],
+            starts=starts,
+            seq_lens=seq_lens,
             block_tables=metadata.block_tables.numpy(),
-            prefills=[
-                Slice(int(s), int(starts[s]), int(starts[s + 1])) for s in np.nonzero(~in_place)[0]
-            ],
+            alone=np.ascontiguousarray(np.stack([rows, sequences, lengths])[:, order]),
+            longer=np.nonzero(~few)[0],
         )
 
     def write(
@@ -80,48 +96,31 @@ class CpuAttention(TorchAttention):
         k_cache: Tensor,
         v_cache: Tensor,
         metadata: AttentionMetadata,
-        plan: CpuPlan,  # type: ignore[override]
+        plan: CpuPlan,
         *,
         scale: float,
         window: int | None,
     ) -> Tensor:
         """See `AttentionBackend.run`."""
         out = torch.empty(q.shape, dtype=q.dtype)
-        for piece in plan.prefills:
-            self.attend_slice(q, k_cache, v_cache, metadata, piece, scale, window, out)
-        if len(plan.rows):
-            (_, kv_heads, _, dim), heads = k_cache.shape, q.shape[1]
-            paged_decode(dim, heads // kv_heads)(
-                q.numpy(),
-                k_cache.numpy(),
-                v_cache.numpy(),
-                plan.block_tables,
-                plan.rows,
-                plan.sequences,
-                plan.lengths,
-                np.float32(scale),
-                np.int64(NO_WINDOW if window is None else window),
-                out.numpy(),
-            )
+        dim, group = q.shape[2], q.shape[1] // k_cache.shape[1]
+        cache = (q.numpy(), k_cache.numpy(), v_cache.numpy(), plan.block_tables)
+        rest = (
+            np.float32(scale),
+            np.int64(NO_WINDOW if window is None else window),
+            out.numpy(),
+        )
+        if len(plan.longer):
+            paged_prefill(dim, group)(*cache, *plan.tiles(rows_per_tile(group)), *rest)
+        if plan.alone.size:
+            paged_decode(dim, group)(*cache, *plan.alone, *rest)
         return out
-
-
-def _share_threads() -> None:
-    """Gives Numba as many threads as torch has.
-
-    The two share one OpenMP, and Numba starts its own threads by setting that library's number for
-    the whole process: unless it is set back, torch is left with a number that nobody chose.
-    """
-    threads = torch.get_num_threads()
-    most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-    numba.set_num_threads(min(threads, most))
-    torch.set_num_threads(threads)
 
 
 def _spread(order: np.ndarray) -> np.ndarray:
     """Deals a sorted list out to the threads, to and fro, and lays their hands end to end.
 
-    The kernel's parallel loop gives every thread a contiguous share.
+    The kernels' parallel loops give every thread a contiguous share.
     """
     threads = torch.get_num_threads()
     hands: list[list[int]] = [[] for _ in range(threads)]
