@@ -1,0 +1,253 @@
+"""Serving at any scale, without a GPU: the real engine over a stopwatch.
+
+    cost = CostModel(HARDWARE["H200 SXM"], MODELS["Llama-3-8B"])
+    simulation = Simulation(cost, num_blocks=20_000)
+    chat = open_loop(Poisson(rate=4.0), Uniform(16, 512), LogNormal(200))
+    outcome = simulation.run(islice(chat, 10_000))
+
+Scheduler, block manager and engine are the ones that serve real models; only the executor and the
+clock are others. Between two events (somebody comes, somebody ends, a block is missing) it strides
+over all decode steps at once, with the same result.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
+from typing import Protocol
+
+from minillm_serve.core import (
+    BlockManager,
+    BlockPool,
+    ContinuousScheduler,
+    EngineCore,
+    Request,
+    RequestMetrics,
+    RequestRefused,
+    SamplingParams,
+    Scheduler,
+    StepRecord,
+)
+from minillm_serve.core.coasting import coast, quiet_steps
+from minillm_serve.sim.arrivals import Arrival
+from minillm_serve.sim.cost import CostModel, Work
+from minillm_serve.sim.executor import TOKEN, SimClock, SimExecutor
+from minillm_serve.sim.outcome import Outcome
+
+
+class MakeScheduler(Protocol):
+    """A scheduler class, or anything that builds one alike."""
+
+    def __call__(
+        self,
+        blocks: BlockManager,
+        *,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_len: int,
+    ) -> Scheduler: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LengthLimit:
+    """A door that looks at lengths alone: simulated prompts have no ids worth checking."""
+
+    max_len: int
+
+    def check(self, request: Request) -> None:
+        """Raises RequestRefused for a prompt that leaves no room for a token."""
+        length = len(request.prompt_token_ids)
+        if length >= self.max_len:
+            raise RequestRefused(
+                f"a prompt of {length} tokens leaves no room for one more: at most {self.max_len}"
+            )
+
+
+class Simulation:
+    """An engine in simulated time.
+
+    Args:
+        cost: prices steps.
+        num_blocks: KV blocks in the pool.
+        block_size: tokens a block (P).
+        max_num_seqs: most sequences that run at once.
+        max_num_batched_tokens: the token budget of a step.
+        max_model_len: most tokens of a sequence; by default all that the pool holds.
+        scheduler: a `Scheduler` class.
+        on_step: called with the record of every step. Steps are then run one by one.
+        stride: stride over quiet steps (same results, much faster).
+    """
+
+    def __init__(
+        self,
+        cost: CostModel,
+        *,
+        num_blocks: int,
+        block_size: int = 16,
+        max_num_seqs: int = 256,
+        max_num_batched_tokens: int = 2048,
+        max_model_len: int | None = None,
+        scheduler: MakeScheduler = ContinuousScheduler,
+        on_step: Callable[[StepRecord], None] | None = None,
+        stride: bool = True,
+    ) -> None:
+        blocks = BlockManager(BlockPool(num_blocks), block_size)
+        limit = LengthLimit(min(max_model_len or blocks.capacity, blocks.capacity))
+        self.cost, self.clock = cost, SimClock()
+        self.stride = stride and on_step is None
+        self._observer = on_step
+        self._was_quiet = False
+        self.engine = EngineCore(
+            scheduler(
+                blocks,
+                max_num_seqs=max_num_seqs,
+                max_num_batched_tokens=max_num_batched_tokens,
+                max_len=limit.max_len,
+            ),
+            SimExecutor(cost, self.clock),
+            limit,
+            clock=self.clock,
+            on_step=self._note,
+        )
+        self._numbers = count()
+
+    def run(
+        self,
+        arrivals: Iterable[Arrival],
+        *,
+        then: Callable[[Arrival, float], Arrival | None] | None = None,
+    ) -> Outcome:
+        """Serves everybody to the end.
+
+        Args:
+            arrivals: in order of time.
+            then: asked at each end for the same user's next request, given the time: a closed loop
+                (`ClosedLoop.after`). It must not lie in the past.
+
+        Returns:
+            What became of them, in the order in which they ended.
+        """
+        outcome, world = Outcome(), _World(arrivals)
+        inside: dict[str, tuple[Arrival, RequestMetrics]] = {}
+        while self.engine.has_unfinished or world.next_time is not None:
+            if not self.engine.has_unfinished and world.next_time is not None:
+                self.clock.advance(max(0.0, world.next_time - self.clock.now))
+            came = world.until(self.clock.now)
+            for arrival in came:
+                self._let_in(arrival, inside, outcome)
+            if came or not self._stride_on(world.next_time, inside):
+                for arrival in self._step(inside, outcome):
+                    following = then(arrival, self.clock.now) if then is not None else None
+                    if following is not None:
+                        world.add(following)
+        return outcome
+
+    def _let_in(
+        self, arrival: Arrival, inside: dict[str, tuple[Arrival, RequestMetrics]], outcome: Outcome
+    ) -> None:
+        name = str(next(self._numbers))
+        request = Request(
+            request_id=name,
+            prompt_token_ids=_prompt(arrival.prompt_tokens),
+            params=_params(arrival.output_tokens),
+            arrival_time=arrival.time,
+        )
+        try:
+            inside[name] = arrival, self.engine.add_request(request)
+        except RequestRefused:
+            outcome.num_refused += 1
+
+    def _step(
+        self, inside: dict[str, tuple[Arrival, RequestMetrics]], outcome: Outcome
+    ) -> list[Arrival]:
+        """Runs one step; gives the requests that ended with it."""
+        ended = []
+        for update in self.engine.step():
+            if update.finish_reason is not None:
+                arrival, metrics = inside.pop(update.request_id)
+                outcome.add(arrival, metrics)
+                ended.append(arrival)
+        return ended
+
+    def _stride_on(
+        self, until: float | None, inside: dict[str, tuple[Arrival, RequestMetrics]]
+    ) -> bool:
+        """Takes all quiet steps that begin before `until` at once; False if there is none."""
+        if not self.stride or not self._was_quiet:
+            return False
+        scheduler = self.engine.scheduler
+        steps = quiet_steps(scheduler)
+        if steps < 1:
+            return False
+        num_tokens = sum(map(len, scheduler.running))
+        batch = len(scheduler.running)
+        first = Work(batch, batch, batch, num_tokens, num_tokens)
+        if until is not None:
+            steps = min(steps, self.cost.steps_within(first, until - self.clock.now))
+        coast(scheduler, steps, TOKEN)
+        self.clock.advance(self.cost.seconds_of_run(first, steps))
+        for sequence in scheduler.running:
+            inside[sequence.request.request_id][1].num_output_tokens += steps
+        return True
+
+    def _note(self, record: StepRecord) -> None:
+        # One token each, nobody ended and nobody was thrown out. And nobody was let in: with room
+        # and budget to spare, whoever waits is waiting for one of these to change.
+        self._was_quiet = (
+            record.num_running == record.num_scheduled == record.num_tokens == record.num_sampled
+            and not record.finished
+            and not record.num_preempted
+        )
+        if self._observer is not None:
+            self._observer(record)
+
+
+class _World:
+    """Everybody who is still to come, in order of time."""
+
+    def __init__(self, arrivals: Iterable[Arrival]) -> None:
+        self._stream = iter(arrivals)
+        self._next = next(self._stream, None)
+        self._added: list[Arrival] = []  # a heap
+
+    @property
+    def next_time(self) -> float | None:
+        """When the next one comes; None if nobody does."""
+        times = [a.time for a in (self._next, *self._added[:1]) if a is not None]
+        return min(times, default=None)
+
+    def add(self, arrival: Arrival) -> None:
+        """Somebody who was not in the stream."""
+        heapq.heappush(self._added, arrival)
+
+    def until(self, now: float) -> list[Arrival]:
+        """Takes out all who have come by now.
+
+        Raises:
+            ValueError: the stream is not in order of time.
+        """
+        came = []
+        while self._next is not None and self._next.time <= now:
+            came.append(self._next)
+            following = next(self._stream, None)
+            if following is not None and following.time < self._next.time:
+                raise ValueError(
+                    f"arrivals are not in order: {following.time} s after {self._next.time} s"
+                )
+            self._next = following
+        while self._added and self._added[0].time <= now:
+            came.append(heapq.heappop(self._added))
+        return sorted(came)
+
+
+@lru_cache(maxsize=4096)
+def _prompt(tokens: int) -> tuple[int, ...]:
+    return (TOKEN,) * tokens
+
+
+@lru_cache(maxsize=4096)
+def _params(output_tokens: int) -> SamplingParams:
+    return SamplingParams(temperature=0, max_tokens=output_tokens, ignore_eos=True)
