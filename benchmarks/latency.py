@@ -3,7 +3,14 @@
 from collections.abc import Callable, Sequence
 
 from benchmarks.report import Comparison, parser, positive
-from benchmarks.systems import System, load_transformers, ours, transformers_static, warm_up
+from benchmarks.systems import (
+    System,
+    load_transformers,
+    ours,
+    ours_without_codes,
+    transformers_static,
+    warm_up,
+)
 from benchmarks.workloads import Job, single
 from minillm_serve import LLM
 
@@ -19,7 +26,11 @@ def main(argv: Sequence[str]) -> int:
     chosen = options.parse_args(argv)
     llm = LLM(chosen.model, dtype="float32")
     model = load_transformers(llm.model_path)
-    systems = {"ours": ours(llm), "transformers": transformers_static(model, 1)}
+    systems = {
+        "ours": ours(llm),
+        "ours, weights as float32": ours_without_codes(llm),
+        "transformers": transformers_static(model, 1),
+    }
     prompt = single()[0].prompt
     warm_up(list(systems.values()), single())
     decode = Comparison(

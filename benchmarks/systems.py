@@ -9,6 +9,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from benchmarks.workloads import Job
 from minillm_serve import LLM, SamplingParams
+from minillm_serve.models.layers import Linear
+from minillm_serve.runtime.torch_executor import TorchExecutor
 
 #: Runs jobs to their end; seconds.
 System = Callable[[list[Job]], float]
@@ -27,6 +29,25 @@ def ours(llm: LLM) -> System:
         seconds = time.perf_counter() - began
         _check([len(o.outputs[0].token_ids) for o in outputs], jobs)
         return seconds
+
+    return run
+
+
+def ours_without_codes(llm: LLM) -> System:
+    """This engine, reading every weight as float32: what it does for models that have no codes."""
+    executor = llm.engine.executor
+    assert isinstance(executor, TorchExecutor)
+    linears = [module for module in executor.model.modules() if isinstance(module, Linear)]
+
+    def run(jobs: list[Job]) -> float:
+        codes = [linear.coded for linear in linears]
+        for linear in linears:
+            linear.coded = None
+        try:
+            return ours(llm)(jobs)
+        finally:
+            for linear, coded in zip(linears, codes, strict=True):
+                linear.coded = coded
 
     return run
 

@@ -1,21 +1,25 @@
 """Puts an engine together: model, KV cache, attention, scheduler, door."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from minillm_serve.core import Admission, BlockManager, BlockPool, ContinuousScheduler, EngineCore
+from minillm_serve.core import Admission, BlockManager, ContinuousScheduler, EngineCore, Scheduler
 from minillm_serve.models.config import ModelConfig
 from minillm_serve.models.loader import load_config, load_model, load_tokenizer
 from minillm_serve.models.resolve import resolve_model
+from minillm_serve.parts import Parts, fit_parts, read_parts
 from minillm_serve.runtime.attention.registry import select_backend
+from minillm_serve.runtime.build import build_executor, compile_layers, run_largest_step
+from minillm_serve.runtime.device import choose_device, choose_dtype
 from minillm_serve.runtime.kv_cache import KVCache
-from minillm_serve.runtime.sizing import check_fits, default_kv_memory, num_kv_blocks
-from minillm_serve.runtime.torch_executor import TorchExecutor
+from minillm_serve.runtime.sizing import check_fits, default_kv_memory
 
-SCHEDULERS = {"continuous": ContinuousScheduler}
+SCHEDULERS: dict[str, type[Scheduler]] = {"continuous": ContinuousScheduler}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,7 @@ class Assembly:
     model_config: ModelConfig
     tokenizer: Any
     kv_cache: KVCache
+    parts: Parts
 
 
 def assemble(
@@ -43,13 +48,19 @@ def assemble(
     seed: int,
     attention_backend: str,
     scheduler: str,
+    parts: Mapping[str, Any] | None,
+    async_scheduling: bool | None,
+    enforce_eager: bool,
+    compile: bool,
     debug_invariants: bool,
 ) -> Assembly:
     """Builds everything that `LLM` and the server stand on; see `LLM` for the arguments.
 
     Raises:
         ValueError: naming the argument and the remedy.
+        PartError: naming the part that is unfit.
     """
+    given = read_parts(parts)
     _check_limits(
         block_size=block_size,
         num_blocks=num_blocks,
@@ -60,47 +71,82 @@ def assemble(
     )
     if num_blocks is not None and kv_cache_memory is not None:
         raise ValueError("give num_blocks or kv_cache_memory, not both: each decides the other")
+    if num_blocks is not None and given.get("kv_budget"):
+        raise ValueError("give num_blocks or a kv_budget part, not both: each decides the blocks")
     if scheduler not in SCHEDULERS:
         raise ValueError(f"scheduler={scheduler!r} is unknown: choose from {list(SCHEDULERS)}")
-    where, path = _device(device), resolve_model(model)
+    where, path = choose_device(device), resolve_model(model)
     config = load_config(path)
-    kind = _dtype(dtype, config, where)
+    kind = choose_dtype(dtype, config.torch_dtype, where)
+    if async_scheduling is None:
+        # A scheduler of somebody's own need not know of tokens that are still pending.
+        async_scheduling = where.type == "cuda" and given.get("scheduler") is None
     max_model_len = _max_model_len(max_model_len, config)
-    backend = select_backend(
-        attention_backend,
+    needs_window = any(window is not None for window in config.sliding_windows)
+    fitted = fit_parts(
+        given,
+        attention=select_backend(
+            attention_backend, device=where, dtype=kind, needs_window=needs_window
+        ),
+        scheduler=SCHEDULERS[scheduler],
+        admission=partial(Admission, model_limit=config.max_position_embeddings),
         device=where,
         dtype=kind,
-        needs_window=any(window is not None for window in config.sliding_windows),
+        needs_window=needs_window,
     )
     weights, tokenizer = load_model(path, dtype=kind, device=where), load_tokenizer(path)
+    if compile:
+        compile_layers(weights)
     if num_blocks is None:
-        memory = default_kv_memory(where) if kv_cache_memory is None else kv_cache_memory
-        fits = num_kv_blocks(config, kv_cache_memory=memory, block_size=block_size, dtype=kind)
+        largest_step = partial(
+            run_largest_step,
+            weights,
+            fitted.attention,
+            block_size=block_size,
+            dtype=kind,
+            device=where,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+        )
+        memory = kv_cache_memory or default_kv_memory(where, largest_step)
+        fits = fitted.kv_budget(
+            config, kv_cache_memory=memory, block_size=block_size, dtype_bytes=kind.itemsize
+        )
         # More than every sequence at its longest could never be used.
         num_blocks = min(fits, max_num_seqs * -(-max_model_len // block_size))
     check_fits(config, num_blocks=num_blocks, block_size=block_size, dtype=kind, device=where)
-    blocks = BlockManager(BlockPool(num_blocks), block_size)
-    admission = Admission(
+    blocks = BlockManager(fitted.block_pool(num_blocks), block_size)
+    admission = fitted.admission(
         max_model_len=max_model_len, pool_tokens=blocks.capacity, vocab_size=config.vocab_size
     )
-    policy = SCHEDULERS[scheduler](
+    policy = fitted.scheduler(
         blocks,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         max_len=admission.max_len,
     )
-    kv_cache = KVCache.allocate(
-        config, num_blocks=num_blocks, block_size=block_size, dtype=kind, device=where
+    executor = build_executor(
+        weights,
+        fitted.attention,
+        num_blocks=num_blocks,
+        block_size=block_size,
+        dtype=kind,
+        device=where,
+        max_num_seqs=max_num_seqs,
+        max_model_len=max_model_len,
+        async_scheduling=async_scheduling,
+        enforce_eager=enforce_eager,
     )
     engine = EngineCore(
         policy,
-        TorchExecutor(weights, kv_cache, backend),
+        executor,
         admission,
         eos_token_ids=_eos_token_ids(config, tokenizer),
         seed=seed,
+        async_scheduling=async_scheduling,
         debug_invariants=debug_invariants,
     )
-    return Assembly(engine, path, config, tokenizer, kv_cache)
+    return Assembly(engine, path, config, tokenizer, executor.kv_cache, given)
 
 
 def _check_limits(**limits: int | None) -> None:
@@ -111,36 +157,6 @@ def _check_limits(**limits: int | None) -> None:
             raise ValueError(f"{name}={value!r}: expected a whole number")
         if value < 1:
             raise ValueError(f"{name}={value}: expected at least 1")
-
-
-def _device(device: str | torch.device) -> torch.device:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-    except RuntimeError:
-        chosen = None
-    if chosen is None or chosen.type not in ("cpu", "cuda"):
-        raise ValueError(f"device={str(device)!r} is not supported: choose auto, cpu or cuda")
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device={str(device)!r}, but torch sees no GPU: use device='cpu'")
-    return chosen
-
-
-def _dtype(dtype: str | torch.dtype, config: ModelConfig, device: torch.device) -> torch.dtype:
-    if isinstance(dtype, torch.dtype):
-        return dtype
-    if dtype == "auto":
-        # CPUs of this day compute bfloat16 slower than float32, if they can at all.
-        dtype = "float32" if device.type == "cpu" else config.torch_dtype
-    known = {"float64", "float32", "float16", "bfloat16"}
-    if dtype not in known:
-        raise ValueError(
-            f"dtype={dtype!r} is unknown: choose from auto, {', '.join(sorted(known))}"
-        )
-    chosen = getattr(torch, dtype)
-    assert isinstance(chosen, torch.dtype)
-    return chosen
 
 
 def _max_model_len(asked: int | None, config: ModelConfig) -> int:

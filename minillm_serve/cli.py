@@ -15,6 +15,10 @@ COMMANDS = {
     "bench": ("minillm_serve.cli_bench:main", "measure the engine beside others"),
     "models": ("minillm_serve.models.cli:main", "list, fetch and verify models"),
     "doctor": ("minillm_serve.doctor:main", "check this machine and say what to do"),
+    "exercises": (
+        "minillm_serve.course.exercises.commands:main",
+        "check, reset and grade the course's exercises",
+    ),
     "lab": ("minillm_serve.course.lab:main", "open the course in JupyterLab"),
 }
 

@@ -9,9 +9,12 @@ SUBJECTS = {
     "throughput": "many requests at once, beside transformers",
     "latency": "one user alone, beside transformers",
     "kernels": "decode attention, each backend on one pool",
+    "indirection": "attention over blocks of 1 to 256, beside contiguous memory",
     "profile": "where the time of a step goes",
     "scheduler": "what a step costs the scheduler, however many wait",
+    "calibration": "does the simulator foretell real steps?",
     "scoreboard": "the course's trace, a row for each technique",
+    "gpu_check": "on a GPU: every kernel and the engine, beside their peers",
 }
 
 

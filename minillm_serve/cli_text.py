@@ -51,7 +51,12 @@ def generate(argv: Sequence[str]) -> int:
 
 
 def chat(argv: Sequence[str]) -> int:
-    """A conversation, until an empty line at the end of input or one of the farewells."""
+    """A conversation, until an empty line at the end of input or one of the farewells.
+
+    Returns:
+        1 if a line of a pipe could not be answered: a person reads why and goes on, a script reads
+        this number.
+    """
     parser = argparse.ArgumentParser(
         prog="minillm-serve chat", description="Talks to the model; /bye ends it, /new starts anew."
     )
@@ -62,7 +67,7 @@ def chat(argv: Sequence[str]) -> int:
     params = sampling_params(options)
     llm = _load(options)
     opening = [{"role": "system", "content": options.system}] if options.system else []
-    messages = list(opening)
+    messages, status = list(opening), 0
     print(f"{llm.model_path.name}: ask away (/new starts anew, /bye ends)", file=sys.stderr)
     while (line := _ask()) is not None:
         if line == "/new":
@@ -78,9 +83,10 @@ def chat(argv: Sequence[str]) -> int:
             except ValueError as error:  # the conversation has outgrown the context, say
                 print(f"{error}\n(/new starts a new conversation)", file=sys.stderr)
                 messages.pop()
+                status = 0 if sys.stdin.isatty() else 1
                 continue
             messages.append({"role": "assistant", "content": answer})
-    return 0
+    return status
 
 
 def _load(options: argparse.Namespace) -> LLM:

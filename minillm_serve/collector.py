@@ -70,6 +70,11 @@ class Collector:
         if update.finish_reason is not None or told.stopped is not None:
             self._finish(update, told.stopped)
 
+    def fail(self, error: str) -> None:
+        """Ends the request, because the engine cannot go on with it."""
+        if not self.finished:
+            self.finish_reason, self.error = FinishReason.ERROR, error
+
     def pop_text(self) -> str:
         """The text that has come since the last call."""
         piece = "".join(self._pieces[self._num_popped :])

@@ -1,23 +1,24 @@
 """The engine's Python face: `LLM(model).generate(prompts)`."""
 
+import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm.auto import tqdm
 
 from minillm_serve.assemble import assemble
 from minillm_serve.collector import Collector
-from minillm_serve.core import FinishReason, Request, RequestRefused, SamplingParams
+from minillm_serve.core import FinishReason, PartError, Request, SamplingParams
 from minillm_serve.outputs import RequestOutput
+from minillm_serve.parts import SLOTS
+from minillm_serve.progress import Progress
+from minillm_serve.prompts import Message, Prompt, as_list, one_each
 from minillm_serve.stream import TextStream
 from minillm_serve.text.vocabulary import Vocabulary
-
-Prompt = str | Sequence[int]
-Message = Mapping[str, str]
 
 
 class LLM:
@@ -38,6 +39,14 @@ class LLM:
         seed: of the draws of requests that bring none.
         attention_backend: "auto" or a name; see `minillm_serve.runtime.attention.registry`.
         scheduler: "continuous".
+        parts: parts of your own for slots of the engine, as in `{"block_pool": MyBlockPool}`; what
+            each slot takes is in `minillm_serve.parts.SLOTS`. On start one line on stderr tells
+            which parts are whose.
+        async_scheduling: schedule a step while the one before it runs; see `EngineCore`. The tokens
+            are the same. None does so on a GPU only.
+        enforce_eager: on a GPU, launch the kernels of decode steps one by one instead of replaying
+            CUDA graphs: it starts sooner, and is slower.
+        compile: let `torch.compile` have the MLPs; the first steps then take a while.
         debug_invariants: check the engine's bookkeeping around every step.
 
     Attributes:
@@ -46,9 +55,12 @@ class LLM:
         tokenizer: transformers' tokenizer.
         kv_cache: the `KVCache`.
         engine: the `EngineCore`.
+        parts: which parts are yours and which are ours.
 
     Raises:
         ValueError: an argument or the model is not usable; the message says what to do.
+        PartError: a part of yours is not usable; or, from any method, it failed. A block pool or a
+            scheduler that failed takes the engine with it: it answers nobody any more.
     """
 
     def __init__(
@@ -66,9 +78,13 @@ class LLM:
         seed: int = 0,
         attention_backend: str = "auto",
         scheduler: str = "continuous",
+        parts: Mapping[str, Any] | None = None,
+        async_scheduling: bool | None = None,
+        enforce_eager: bool = False,
+        compile: bool = False,
         debug_invariants: bool = False,
     ) -> None:
-        parts = assemble(
+        assembly = assemble(
             model,
             dtype=dtype,
             device=device,
@@ -81,13 +97,21 @@ class LLM:
             seed=seed,
             attention_backend=attention_backend,
             scheduler=scheduler,
+            parts=parts,
+            async_scheduling=async_scheduling,
+            enforce_eager=enforce_eager,
+            compile=compile,
             debug_invariants=debug_invariants,
         )
-        self.engine = parts.engine
-        self.model_path = parts.model_path
-        self.model_config = parts.model_config
-        self.tokenizer = parts.tokenizer
-        self.kv_cache = parts.kv_cache
+        self.engine = assembly.engine
+        self.model_path = assembly.model_path
+        self.model_config = assembly.model_config
+        self.tokenizer = assembly.tokenizer
+        self.kv_cache = assembly.kv_cache
+        self.parts = assembly.parts
+        if self.parts.yours:
+            print(self.parts, file=sys.stderr)
+        self._fatal: PartError | None = None
         self._vocabulary = Vocabulary(self.tokenizer)
         self._lock = threading.RLock()
         self._collectors: dict[str, Collector] = {}
@@ -113,8 +137,8 @@ class LLM:
         Raises:
             ValueError: a prompt can never be served; none of them has been started then.
         """
-        asked = _as_list(prompts)
-        params = _one_each(sampling_params, len(asked))
+        asked = as_list(prompts)
+        params = one_each(sampling_params, len(asked))
         return self._run(
             [self._request(*pair) for pair in zip(asked, params, strict=True)], use_tqdm
         )
@@ -189,20 +213,24 @@ class LLM:
         # All are checked before any is queued, so that a refusal leaves nothing behind.
         for request, _ in requests:
             self.engine.admission.check(request)
-        collectors = []
+        collectors: list[Collector] = []
         with self._lock:
-            for request, text in requests:
-                metrics = self.engine.add_request(request)
-                collector = Collector(request, text, self._vocabulary, metrics)
-                self._collectors[request.request_id] = collector
-                collectors.append(collector)
+            if (fault := self._fatal) is not None:
+                what = f"has stopped this engine, for it {fault.what}. Mend it and build a new LLM."
+                raise PartError(fault.slot, fault.owner, what) from fault
+            with self._contained(collectors):
+                for request, text in requests:
+                    metrics = self.engine.add_request(request)
+                    collector = Collector(request, text, self._vocabulary, metrics)
+                    self._collectors[request.request_id] = collector
+                    collectors.append(collector)
         return collectors
 
     def _run(
         self, requests: list[tuple[Request, str | None]], use_tqdm: bool
     ) -> list[RequestOutput]:
         collectors = self._add(requests)
-        progress = _Progress(len(collectors), shown=use_tqdm)
+        progress = Progress(len(collectors), shown=use_tqdm)
         try:
             while not all(collector.finished for collector in collectors):
                 progress.advance(self._step())
@@ -219,7 +247,9 @@ class LLM:
         Returns:
             How many tokens came, and how many requests ended.
         """
-        with self._lock:
+        with self._lock, self._contained():
+            if self._fatal is not None:
+                return 0, 0
             updates = self.engine.step()
             collectors = [self._collectors[update.request_id] for update in updates]
             for collector, update in zip(collectors, updates, strict=True):
@@ -231,57 +261,33 @@ class LLM:
 
     def _drop(self, collector: Collector) -> None:
         with self._lock:
-            self.engine.abort(collector.request.request_id)
             self._collectors.pop(collector.request.request_id, None)
+            if self._fatal is None:
+                with self._contained():
+                    self.engine.abort(collector.request.request_id)
 
+    @contextmanager
+    def _contained(self, added: Sequence[Collector] = ()) -> Iterator[None]:
+        """Tells everybody whom a fault of the engine has lost, so that nobody waits for ever.
 
-class _Progress:
-    """A tqdm bar over requests, with output tokens/s behind it."""
+        Args:
+            added: requests that are taken out again after a fault.
 
-    def __init__(self, total: int, *, shown: bool) -> None:
-        self._bar = tqdm(total=total, desc="requests", disable=not shown, unit="req")
-        self._tokens = 0
-
-    def advance(self, step: tuple[int, int]) -> None:
-        tokens, finished = step
-        self._tokens += tokens
-        elapsed = self._bar.format_dict["elapsed"]
-        if elapsed:
-            self._bar.set_postfix_str(f"{self._tokens / elapsed:.1f} tokens/s", refresh=False)
-        self._bar.update(finished)
-
-    def close(self) -> None:
-        self._bar.close()
-
-
-def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, str):
-        return [prompts]
-    if isinstance(prompts, Mapping) or not isinstance(prompts, Iterable):
-        raise RequestRefused(
-            f"prompts={prompts!r}: expected a string, a list of token ids, or a list of those"
-        )
-    if prompts and all(isinstance(item, int) and not isinstance(item, bool) for item in prompts):
-        return [prompts]  # type: ignore[list-item]
-    for item in prompts:
-        if not isinstance(item, (str, Sequence)):
-            raise RequestRefused(
-                f"prompt {item!r} is a {type(item).__name__}: expected a string or a list of ids"
-            )
-    return list(prompts)  # type: ignore[arg-type]
-
-
-def _one_each(
-    params: SamplingParams | Sequence[SamplingParams] | None, count: int
-) -> list[SamplingParams]:
-    if params is None:
-        return [SamplingParams()] * count
-    if isinstance(params, SamplingParams):
-        return [params] * count
-    if isinstance(params, Mapping) or not all(isinstance(p, SamplingParams) for p in params):
-        raise ValueError(f"sampling_params={params!r}: expected SamplingParams, or a list of them")
-    if len(params) != count:
-        raise ValueError(
-            f"{len(params)} sampling_params for {count} prompts: give one, or one for each prompt"
-        )
-    return list(params)
+        Raises:
+            PartError: if a part of yours is at fault; anything else goes through.
+        """
+        try:
+            yield
+        except BaseException as error:
+            fault = self.parts.fault(error)
+            if fault is not None and SLOTS[fault.slot].keeps_books:
+                self._fatal = fault
+            why = str(fault) if fault is not None else f"{type(error).__name__}: {error}"
+            for name, collector in self._collectors.items():
+                if self._fatal is not None or name not in self.engine.metrics:
+                    collector.fail(why)
+            for collector in added:
+                self._drop(collector)
+            if fault is None or fault is error:
+                raise
+            raise fault from error

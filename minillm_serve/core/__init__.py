@@ -1,6 +1,6 @@
 """WHAT runs next: pure Python, never imports torch."""
 
-from minillm_serve.core.admission import Admission
+from minillm_serve.core.admission import Admission, AdmissionPolicy
 from minillm_serve.core.batch import (
     Batch,
     ScheduledSequence,
@@ -8,13 +8,14 @@ from minillm_serve.core.batch import (
     SequenceUpdate,
     StepResult,
 )
-from minillm_serve.core.block_manager import BlockManager
+from minillm_serve.core.block_manager import BlockAllocator, BlockManager
 from minillm_serve.core.block_pool import BlockPool
 from minillm_serve.core.engine import EngineCore
 from minillm_serve.core.errors import (
     EngineStalled,
     InvariantViolation,
     OutOfBlocks,
+    PartError,
     RequestRefused,
 )
 from minillm_serve.core.executor import Executor, StepHandle
@@ -26,7 +27,9 @@ from minillm_serve.core.scheduler import ContinuousScheduler, Scheduler
 
 __all__ = [
     "Admission",
+    "AdmissionPolicy",
     "Batch",
+    "BlockAllocator",
     "BlockManager",
     "BlockPool",
     "ContinuousScheduler",
@@ -37,6 +40,7 @@ __all__ = [
     "InvariantViolation",
     "Logprob",
     "OutOfBlocks",
+    "PartError",
     "Request",
     "RequestMetrics",
     "RequestRefused",

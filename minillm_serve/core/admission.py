@@ -2,10 +2,27 @@
 
 import numbers
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from minillm_serve.core.errors import RequestRefused
 from minillm_serve.core.request import Request
+
+
+class AdmissionPolicy(Protocol):
+    """What an engine asks of its door; `Admission` is ours."""
+
+    @property
+    def max_len(self) -> int:
+        """Length at which a sequence must end, in tokens."""
+        ...
+
+    def check(self, request: Request) -> None:
+        """Lets a request in by returning; it may be asked of the same request more than once.
+
+        Raises:
+            RequestRefused: the request stays outside; the message says why.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,11 +33,13 @@ class Admission:
         max_model_len: most tokens of a sequence, prompt and output together.
         pool_tokens: tokens that the whole KV pool holds.
         vocab_size: ids must lie below it.
+        model_limit: what max_model_len could be raised to; None if nobody knows.
     """
 
     max_model_len: int
     pool_tokens: int
     vocab_size: int
+    model_limit: int | None = None
 
     @property
     def max_len(self) -> int:
@@ -57,10 +76,13 @@ class Admission:
     def _too_long(self, request: Request) -> str:
         needed = len(request.prompt_token_ids) + 1
         if self.pool_tokens < self.max_model_len:
-            limit, remedy = f"the KV pool holds {self.pool_tokens} tokens", "raise num_blocks"
+            limit = f"the KV pool holds {self.pool_tokens} tokens"
+            remedy = " or raise num_blocks or kv_cache_memory"
+        elif self.max_model_len == self.model_limit:
+            limit, remedy = f"max_model_len is {self.max_model_len}, all that the model takes", ""
         else:
-            limit, remedy = f"max_model_len is {self.max_model_len}", "raise max_model_len"
+            limit, remedy = f"max_model_len is {self.max_model_len}", " or raise max_model_len"
         return (
             f"request {request.request_id!r} needs room for {needed} tokens (its prompt and one "
-            f"more), but {limit}: shorten the prompt or {remedy}"
+            f"more), but {limit}: shorten the prompt{remedy}"
         )

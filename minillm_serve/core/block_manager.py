@@ -1,7 +1,46 @@
 """Gives sequences their block tables out of the pool."""
 
-from minillm_serve.core.block_pool import BlockPool
+from typing import Protocol
+
 from minillm_serve.core.request import Sequence
+
+
+class BlockAllocator(Protocol):
+    """What a block manager asks of a pool of blocks 0 .. num_blocks-1; `BlockPool` is ours."""
+
+    @property
+    def num_blocks(self) -> int:
+        """How many blocks there are."""
+        ...
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that nobody references."""
+        ...
+
+    def allocate(self, count: int) -> list[int]:
+        """Takes `count` free blocks, each with a reference count of 1.
+
+        Raises:
+            OutOfBlocks: fewer are free; nothing was taken.
+        """
+        ...
+
+    def acquire(self, block: int) -> None:
+        """Adds a reference to a block that is already referenced."""
+        ...
+
+    def release(self, block: int) -> None:
+        """Drops a reference; the last one makes the block free.
+
+        Raises:
+            InvariantViolation: the block is free already.
+        """
+        ...
+
+    def ref_count(self, block: int) -> int:
+        """How many tables name this block."""
+        ...
 
 
 class BlockManager:
@@ -16,7 +55,7 @@ class BlockManager:
         block_size: tokens a block (P).
     """
 
-    def __init__(self, pool: BlockPool, block_size: int) -> None:
+    def __init__(self, pool: BlockAllocator, block_size: int) -> None:
         if block_size < 1:
             raise ValueError(f"block_size={block_size}: a block holds at least one token")
         self.pool = pool

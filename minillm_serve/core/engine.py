@@ -2,23 +2,44 @@
 
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from minillm_serve.core.admission import Admission
-from minillm_serve.core.batch import Batch, SequenceUpdate, StepResult
+from minillm_serve.core.admission import AdmissionPolicy
+from minillm_serve.core.batch import Batch, SequenceUpdate
 from minillm_serve.core.errors import EngineStalled, RequestRefused
-from minillm_serve.core.executor import Executor
+from minillm_serve.core.executor import Executor, StepHandle
 from minillm_serve.core.invariants import check_batch, check_idle, check_invariants
 from minillm_serve.core.metrics import RequestMetrics, StepRecord
-from minillm_serve.core.request import FinishReason, Request, Sequence
+from minillm_serve.core.request import FinishReason, Request, Sequence, SequenceStatus
 from minillm_serve.core.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A step under way."""
+
+    batch: Batch
+    handle: StepHandle
+    record: StepRecord
 
 
 class EngineCore:
     """Serves requests, one step at a time.
 
     It never knows whether the executor below it is a GPU, a CPU or a stopwatch.
+
+        plain    schedule 1 | run 1 | commit 1 | schedule 2 | run 2 | commit 2 | ...
+        async    schedule 1 | run 1            | run 2                 | run 3 ...
+                            | schedule 2       | commit 1, schedule 3  | commit 2, schedule 4
+
+    With `async_scheduling` the executor never waits for us, as long as a step takes longer to run
+    than to schedule. The price: what step n sampled is unknown when step n+1 is scheduled. Ends by
+    length are known all the same. A sequence that sampled its stop token takes part in one step
+    too many, whose token is dropped; so does one that is aborted. A newcomer waits for the step
+    that was scheduled before it came. Where memory is tight, we wait for the step under way
+    rather than preempt a sequence for blocks that it may be about to give back.
 
     Args:
         scheduler: decides what runs.
@@ -28,6 +49,7 @@ class EngineCore:
         seed: seeds the draws of requests that bring no seed of their own.
         clock: returns the time in seconds; replaced by a simulated one in simulations.
         on_step: called with a `StepRecord` after every step.
+        async_scheduling: schedule a step while the one before it runs. The tokens are the same.
         debug_invariants: check the bookkeeping around every step.
     """
 
@@ -35,12 +57,13 @@ class EngineCore:
         self,
         scheduler: Scheduler,
         executor: Executor,
-        admission: Admission,
+        admission: AdmissionPolicy,
         *,
         eos_token_ids: Collection[int] = (),
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
         on_step: Callable[[StepRecord], None] | None = None,
+        async_scheduling: bool = False,
         debug_invariants: bool = False,
     ) -> None:
         self.scheduler = scheduler
@@ -49,9 +72,11 @@ class EngineCore:
         self.eos_token_ids = frozenset(eos_token_ids)
         self.clock = clock
         self.on_step = on_step
+        self.async_scheduling = async_scheduling
         self.debug_invariants = debug_invariants
         self.metrics: dict[str, RequestMetrics] = {}  # of the requests that are in the engine
         self._sequences: dict[str, Sequence] = {}
+        self._flights: deque[_Flight] = deque()  # the oldest first
         self._seeds = random.Random(seed)
 
     @property
@@ -89,6 +114,9 @@ class EngineCore:
     def finish(self, request_id: str, reason: FinishReason) -> bool:
         """Ends a request now, wherever it stands; its blocks are free at once.
 
+        (Or as soon as a step under way that uses them is done; with nobody else to serve, that is
+        waited for.)
+
         Returns:
             False if no such request is in the engine (it has ended already, say).
         """
@@ -97,6 +125,7 @@ class EngineCore:
             return False
         self.scheduler.finish(sequence, reason)
         self._forget(sequence, self.clock())
+        self._settle()
         return True
 
     def step(self) -> list[SequenceUpdate]:
@@ -109,55 +138,92 @@ class EngineCore:
         """
         if not self.has_unfinished:
             return []
-        began = self.clock()
-        batch = self.scheduler.schedule()
-        if not batch.scheduled:
-            raise EngineStalled(
-                f"{self.scheduler.num_unfinished} sequences are unfinished and "
-                f"{type(self.scheduler).__name__} scheduled none of them"
-            )
-        if self.debug_invariants:
-            check_batch(self.scheduler, batch)
-        record = self._snapshot(batch, began)
-        result = self._execute(batch)
-        updates = self.scheduler.commit(batch, result)
-        ended = self.clock()
-        self._note(batch, updates, began, ended)
-        if self.on_step is not None:
-            sampled = sum(len(u.new_token_ids) for u in updates)
-            finished = tuple(u.request_id for u in updates if u.finish_reason)
-            self.on_step(replace(record, ended=ended, num_sampled=sampled, finished=finished))
+        most = 2 if self.async_scheduling else 1
+        try:
+            while len(self._flights) < most and self._launch():
+                pass
+            if not self._flights:
+                raise EngineStalled(
+                    f"{self.scheduler.num_unfinished} sequences are unfinished and "
+                    f"{type(self.scheduler).__name__} scheduled none of them"
+                )
+            updates = self._land()
+        finally:
+            self._settle()
         if self.debug_invariants:
             (check_invariants if self.has_unfinished else check_idle)(self.scheduler)
         return updates
 
-    def _execute(self, batch: Batch) -> StepResult:
-        try:
-            return self.executor.submit(batch).wait()
-        except BaseException as error:
-            # The KV of these sequences may be half written. They end; the engine stays usable.
-            for item in batch.scheduled:
-                item.sequence.error = f"{type(error).__name__}: {error}"
-                self.scheduler.finish(item.sequence, FinishReason.ERROR)
-                self._forget(item.sequence, self.clock())
-            raise
-
-    def _note(
-        self, batch: Batch, updates: list[SequenceUpdate], began: float, ended: float
-    ) -> None:
+    def _launch(self) -> bool:
+        """Schedules a step and starts it; False if there is nothing to start now."""
+        if self._flights and self.scheduler.is_tight:
+            return False
+        began = self.clock()
+        batch = self.scheduler.schedule()
+        if not batch.scheduled:
+            return False
+        if self.debug_invariants:
+            check_batch(self.scheduler, batch)
+        record = self._snapshot(batch, began)
         for item in batch.scheduled:
-            metrics = self.metrics.get(item.sequence.request.request_id)
-            if metrics is not None and metrics.first_scheduled_time is None:
+            metrics = self.metrics[item.sequence.request.request_id]
+            if metrics.first_scheduled_time is None:
                 metrics.first_scheduled_time = began
+        try:
+            handle = self.executor.submit(batch)
+        except BaseException as error:
+            self._fail(batch, error)
+            raise
+        self.scheduler.advance(batch)
+        self._flights.append(_Flight(batch, handle, record))
+        return True
+
+    def _land(self) -> list[SequenceUpdate]:
+        """Waits for the oldest step under way and takes in its results."""
+        flight = self._flights.popleft()
+        try:
+            result = flight.handle.wait()
+        except BaseException as error:
+            concerned = self._fail(flight.batch, error)
+            self.scheduler.abandon(flight.batch)
+            if not concerned and isinstance(error, Exception):
+                return []  # all of its sequences had ended before
+            raise
+        updates = self.scheduler.commit(flight.batch, result)
+        ended = self.clock()
         for update in updates:
-            metrics = self.metrics[update.request_id]
-            if update.new_token_ids:
-                if metrics.first_token_time is None:
-                    metrics.first_token_time = ended
-                metrics.last_token_time = ended
-                metrics.num_output_tokens += len(update.new_token_ids)
-            if update.finish_reason:
-                self._forget(update.sequence, ended)
+            self._note(update, ended)
+        if self.on_step is not None:
+            sampled = sum(len(u.new_token_ids) for u in updates)
+            finished = tuple(u.request_id for u in updates if u.finish_reason)
+            record = flight.record
+            self.on_step(replace(record, ended=ended, num_sampled=sampled, finished=finished))
+        return updates
+
+    def _settle(self) -> None:
+        """With nobody left to serve, waits for what still runs: an idle engine holds nothing."""
+        while self._flights and not self.has_unfinished:
+            self._land()
+
+    def _fail(self, batch: Batch, error: BaseException) -> bool:
+        """Ends the sequences of a failed step, whose KV may be half written; False without any."""
+        alive = [item.sequence for item in batch.scheduled]
+        alive = [s for s in alive if s.status is not SequenceStatus.FINISHED]
+        for sequence in alive:
+            sequence.error = f"{type(error).__name__}: {error}"
+            self.scheduler.finish(sequence, FinishReason.ERROR)
+            self._forget(sequence, self.clock())
+        return bool(alive)
+
+    def _note(self, update: SequenceUpdate, now: float) -> None:
+        metrics = self.metrics[update.request_id]
+        if update.new_token_ids:
+            if metrics.first_token_time is None:
+                metrics.first_token_time = now
+            metrics.last_token_time = now
+            metrics.num_output_tokens += len(update.new_token_ids)
+        if update.finish_reason:
+            self._forget(update.sequence, now)
 
     def _forget(self, sequence: Sequence, now: float) -> None:
         """Drops the engine's own record of a request that has ended."""
@@ -168,16 +234,17 @@ class EngineCore:
 
     def _snapshot(self, batch: Batch, began: float) -> StepRecord:
         """The step as it is about to run: what it holds is known before, what it gave after."""
-        running, pool = self.scheduler.running, self.scheduler.blocks.pool
+        scheduler, pool = self.scheduler, self.scheduler.blocks.pool
+        holders = (*scheduler.running, *scheduler.leaving)
         return StepRecord(
             began=began,
             ended=began,
             num_scheduled=len(batch.scheduled),
             num_tokens=batch.num_tokens,
             num_sampled=0,
-            num_running=len(running),
-            num_waiting=len(self.scheduler.waiting),
+            num_running=len(holders),
+            num_waiting=len(scheduler.waiting),
             num_preempted=len(batch.preempted),
             blocks_used=pool.num_blocks - pool.num_free,
-            tokens_stored=sum(s.num_computed for s in running) + batch.num_tokens,
+            tokens_stored=sum(s.num_computed for s in holders) + batch.num_tokens,
         )

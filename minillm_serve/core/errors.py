@@ -18,3 +18,20 @@ class InvariantViolation(AssertionError):
 
 class EngineStalled(RuntimeError):
     """Requests are unfinished, yet the scheduler found nothing to run: it would loop for ever."""
+
+
+class PartError(Exception):
+    """A part that somebody brought for a slot of the engine is unfit, or failed while it ran.
+
+    Attributes:
+        slot: the slot that it fills, such as `block_pool`.
+        owner: the part's own name, such as `__main__.MyBlockPool`.
+        what: what it did.
+    """
+
+    def __init__(self, slot: str, owner: str, what: str) -> None:
+        super().__init__(slot, owner, what)
+        self.slot, self.owner, self.what = slot, owner, what
+
+    def __str__(self) -> str:
+        return f"your {self.slot} ({self.owner}) {self.what}"

@@ -17,7 +17,12 @@ class Executor(Protocol):
     """Runs batches: on a GPU, on a CPU, or against a stopwatch.
 
     `submit` may return before the step has run, so that the next step can be prepared meanwhile.
-    It reads everything it needs of the sequences before it returns.
+    It reads everything it needs of the sequences before it returns. Steps run in the order in
+    which they were submitted, so that a block given back by one may be written by the next.
+
+    A scheduled position at or past the end of `Sequence.token_ids` is a pending token: the one
+    that the step submitted just before samples for this sequence. (Should that step fail, any
+    token will do: the sequence has ended.)
     """
 
     def submit(self, batch: Batch) -> StepHandle:

@@ -21,6 +21,9 @@ def check_invariants(scheduler: Scheduler) -> None:
     )
     for sequence in scheduler.running:
         _check_running(scheduler, sequence)
+    for sequence in scheduler.leaving:
+        _expect(sequence.num_under_way > 0, f"no step uses its blocks any more: {sequence}")
+        _expect(sequence not in scheduler.running, f"running and leaving: {sequence}")
     for sequence in scheduler.waiting:
         waits = sequence.status in (SequenceStatus.WAITING, SequenceStatus.PREEMPTED)
         _expect(waits, f"in the queue, but not waiting: {sequence}")
@@ -57,13 +60,15 @@ def check_idle(scheduler: Scheduler) -> None:
     """
     check_invariants(scheduler)
     _expect(scheduler.num_unfinished == 0, f"{scheduler.num_unfinished} sequences left")
+    _expect(not scheduler.leaving, f"{len(scheduler.leaving)} sequences never let go of")
     pool = scheduler.blocks.pool
     _expect(pool.num_free == pool.num_blocks, f"{pool.num_blocks - pool.num_free} blocks leaked")
 
 
 def _check_blocks(scheduler: Scheduler) -> None:
     pool = scheduler.blocks.pool
-    named = Counter(block for sequence in scheduler.running for block in sequence.block_table)
+    holders = (*scheduler.running, *scheduler.leaving)
+    named = Counter(block for sequence in holders for block in sequence.block_table)
     for block in range(pool.num_blocks):
         _expect(
             pool.ref_count(block) == named[block],

@@ -50,6 +50,17 @@ class Sequence:
     There is no prefill phase and no decode phase: a sequence has `len(sequence)` tokens, the KV
     of the first `num_computed` of them is in the cache, and a step lets it catch up by some
     number of tokens. When it has caught up, the next token can be sampled.
+
+    While a step is under way, its tokens count as computed, and a token that it samples counts as
+    a token, though nobody knows yet which:
+
+        token_ids  [ prompt ...  generated ... ] + num_pending   = len(sequence)
+
+    Attributes:
+        token_ids: all ids that are known.
+        num_computed: tokens whose KV is in the cache or being computed.
+        num_pending: tokens at the end that are being sampled.
+        num_under_way: steps under way that the sequence takes part in.
     """
 
     __slots__ = (
@@ -57,7 +68,9 @@ class Sequence:
         "error",
         "finish_reason",
         "num_computed",
+        "num_pending",
         "num_preemptions",
+        "num_under_way",
         "prompt_logprobs",
         "request",
         "seed",
@@ -77,6 +90,8 @@ class Sequence:
             self.stop_ids |= frozenset(eos_token_ids)
         self.token_ids: list[int] = list(request.prompt_token_ids)
         self.num_computed = 0
+        self.num_pending = 0
+        self.num_under_way = 0
         self.block_table: list[int] = []
         self.status = SequenceStatus.WAITING
         self.finish_reason: FinishReason | None = None
@@ -87,7 +102,7 @@ class Sequence:
         self.prompt_logprobs: list[TokenLogprobs | None] = [None]
 
     def __len__(self) -> int:
-        return len(self.token_ids)
+        return len(self.token_ids) + self.num_pending
 
     def __repr__(self) -> str:
         return (
@@ -107,15 +122,15 @@ class Sequence:
 
     @property
     def num_output_tokens(self) -> int:
-        """Tokens generated so far."""
-        return len(self.token_ids) - self.num_prompt_tokens
+        """Tokens generated so far, pending ones included."""
+        return len(self) - self.num_prompt_tokens
 
     @property
     def output_token_ids(self) -> list[int]:
-        """The generated ids, a copy."""
+        """The generated ids that are known, a copy."""
         return self.token_ids[self.num_prompt_tokens :]
 
     @property
     def num_uncomputed(self) -> int:
         """Tokens whose KV is still missing: at least 1 until the sequence ends."""
-        return len(self.token_ids) - self.num_computed
+        return len(self) - self.num_computed

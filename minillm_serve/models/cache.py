@@ -88,6 +88,12 @@ def ensure(
                     say(f"the cached model {target} is not usable ({trouble}): building it again.")
                 _build(source, target)
     except OSError as error:
+        for place in (root, *root.parents):
+            if place.is_file():
+                raise ModelError(
+                    f"the model cache {root} cannot be a directory, since {place} is a file. "
+                    "Remove that file or set MINILLM_SERVE_CACHE to a directory."
+                ) from error
         raise ModelError(
             f"the model cache {root} cannot be written ({error}). Free some space there or set "
             "MINILLM_SERVE_CACHE to another directory."

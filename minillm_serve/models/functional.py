@@ -1,7 +1,13 @@
-"""What happens between matrix products: in torch, and on a CPU in float32 by one fused loop.
+"""What happens between matrix products, in torch.
 
-The torch lines of each function are the reference of the kernel beside them.
+On a CPU in float32 one fused loop takes its place, on a GPU one Triton kernel. The torch lines of
+each function are the reference of the kernels beside them.
 """
+
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -30,6 +36,8 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
         shape = (len(x), *rows.shape)
         cpu.rms_norm(x.view(shape).numpy(), rows.numpy(), eps, out.view(shape).numpy())
         return out
+    if _on_gpu(x) and (norm := _triton("rms_norm")) is not None:
+        return norm.rms_norm(x, weight, eps)
     wide = x if x.dtype == torch.float64 else x.float()
     return F.rms_norm(wide, x.shape[-1:], None, eps).to(x.dtype) * weight
 
@@ -50,6 +58,8 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tup
         out = torch.empty(x.shape, dtype=x.dtype)
         cpu.add_rms_norm(x.numpy(), residual.numpy(), weight.numpy(), eps, out.numpy())
         return out, residual
+    if _on_gpu(x) and (norm := _triton("rms_norm")) is not None:
+        return norm.add_rms_norm(x, residual, weight, eps)
     residual = residual + x
     return rms_norm(residual, weight, eps), residual
 
@@ -77,9 +87,22 @@ def silu_mul(gate_up: Tensor) -> Tensor:
         out = torch.empty(len(gate_up), gate_up.shape[1] // 2, dtype=gate_up.dtype)
         cpu.silu_mul(gate_up.numpy(), out.numpy())
         return out
+    if _on_gpu(gate_up) and (kernels := _triton("silu_mul")) is not None:
+        return kernels.silu_mul(gate_up)
     gate, up = gate_up.chunk(2, dim=-1)
     return F.silu(gate) * up
 
 
 def _fusible(x: Tensor) -> bool:
     return x.dtype is torch.float32 and x.device.type == "cpu" and not torch.is_grad_enabled()
+
+
+def _on_gpu(x: Tensor) -> bool:
+    """Whether a Triton kernel takes over. (What `torch.compile` compiles, it fuses itself.)"""
+    return x.is_cuda and x.dtype is not torch.float64 and not torch.compiler.is_compiling()
+
+
+@cache
+def _triton(name: str) -> ModuleType | None:
+    """A module of Triton kernels; None where there is no Triton."""
+    return import_module(f"minillm_serve.kernels.{name}") if find_spec("triton") else None

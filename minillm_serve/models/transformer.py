@@ -7,6 +7,7 @@ of the ``attend`` that the caller hands in; the model knows neither caches nor b
 Symbols in shapes: T tokens, H query heads, H_kv key/value heads, D head dim, V vocabulary.
 """
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 import torch
@@ -30,6 +31,14 @@ class Attend(Protocol):
         ...
 
 
+class FusedAttend(ABC):
+    """An ``Attend`` that begins at the projection, and norms, rotates and stores in one go."""
+
+    @abstractmethod
+    def attend_qkv(self, layer: int, qkv: Tensor, qk_norm: RMSNorm | None) -> Tensor:
+        """qkv ``[T, H + 2 H_kv, D]``, as it is projected -> ``[T, H, D]``."""
+
+
 class Attention(nn.Module):
     """Grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) around ``attend``."""
 
@@ -49,9 +58,11 @@ class Attention(nn.Module):
             shape = (self.num_qk_heads, config.head_dim)
             self.qk_norm = RMSNorm(shape, config.rms_norm_eps, place)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend | FusedAttend) -> Tensor:
         """x ``[T, hidden]``, cos and sin ``[T, 1, D]`` -> ``[T, hidden]``."""
         qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
+        if isinstance(attend, FusedAttend):
+            return self.o_proj(attend.attend_qkv(self.layer, qkv, self.qk_norm).flatten(1))
         qk, v = qkv.split([self.num_qk_heads, self.num_kv_heads], dim=1)
         if self.qk_norm is not None:
             qk = self.qk_norm(qk)
@@ -85,7 +96,12 @@ class DecoderLayer(nn.Module):
         self.mlp = MLP(config, place)
 
     def forward(
-        self, x: Tensor, residual: Tensor, cos: Tensor, sin: Tensor, attend: Attend
+        self,
+        x: Tensor,
+        residual: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        attend: Attend | FusedAttend,
     ) -> tuple[Tensor, Tensor]:
         """What the layer before added, and the residual stream before that; both once more.
 
@@ -137,7 +153,7 @@ class Transformer(nn.Module):
                 module.pack(relayout=module.weight is not self.embedding.weight)
 
     @torch.inference_mode()
-    def forward(self, token_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+    def forward(self, token_ids: Tensor, positions: Tensor, attend: Attend | FusedAttend) -> Tensor:
         """Runs all layers over the tokens of one step.
 
         Args:

@@ -1,5 +1,6 @@
 """Turns a batch of the scheduler into the tensors of a forward pass."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
@@ -9,29 +10,46 @@ import torch
 from torch import Tensor
 
 from minillm_serve.core.batch import Batch, ScheduledSequence
+from minillm_serve.core.request import Sequence
 from minillm_serve.runtime.attention.base import AttentionMetadata
+from minillm_serve.runtime.device import upload
+from minillm_serve.runtime.sampling.choice import Choice
+
+Scheduled = tuple[ScheduledSequence, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """Inputs of one forward pass.
+    """Inputs of one forward pass; nothing in here changes when the sequences go on.
 
     Attributes:
-        token_ids: [T] int64, the slices of all sequences, end to end.
+        token_ids: [T] int64, the slices of all sequences, end to end; 0 where a token is pending.
         positions: [T] int64, where each token stands in its own sequence.
         attention: which rows are whose.
+        num_scheduled: entries of the batch.
         sampled: indices into `Batch.scheduled` of those after which a token is sampled.
+        choices: what each of these samples hangs on.
+        logprob_rows: indices into `sampled` of those whose log probabilities are wanted.
         prompts: stretches of prompt whose log probabilities are wanted.
         logit_rows: [R] int64, the rows that need logits: the last of each sampled sequence, then
             those of the prompts. All other rows never see the output head.
+        pending_rows: [Q] int64, rows whose token is pending.
+        pending_from: [Q] int64, which sample of the step before each of them is.
+        is_padded: rows were added, up to a size for which there is a CUDA graph.
     """
 
     token_ids: Tensor
     positions: Tensor
     attention: AttentionMetadata
+    num_scheduled: int
     sampled: list[int]
+    choices: list[Choice]
+    logprob_rows: list[int]
     prompts: list["PromptStretch"]
     logit_rows: Tensor
+    pending_rows: Tensor
+    pending_from: Tensor
+    is_padded: bool = False
 
 
 class PromptStretch(NamedTuple):
@@ -41,54 +59,119 @@ class PromptStretch(NamedTuple):
         item: index into `Batch.scheduled`.
         row: the first of the rows.
         token_ids: the prompt's tokens that follow each of the rows.
+        num_logprobs: how many of the most likely tokens to report beside each.
     """
 
     item: int
     row: int
     token_ids: list[int]
+    num_logprobs: int
 
 
-def build_inputs(batch: Batch, *, block_size: int, device: torch.device) -> StepInputs:
-    """Lays a batch out without padding, see `StepInputs`."""
+class Padding(NamedTuple):
+    """Rows that fill a decode step up to a size for which there is a CUDA graph.
+
+    Attributes:
+        num_rows: rows there shall be in all.
+        block: a block that belongs to nobody: the rows write there, and look at nothing else.
+    """
+
+    num_rows: int
+    block: int
+
+
+def build_inputs(
+    batch: Batch,
+    *,
+    block_size: int,
+    device: torch.device,
+    before: Mapping[Sequence, int] | None = None,
+    padding: Padding | None = None,
+) -> StepInputs:
+    """Lays a batch out, see `StepInputs`.
+
+    Args:
+        batch: what to run.
+        block_size: tokens a block (P).
+        device: where to.
+        before: which sample of the step before is whose, if any token is pending.
+        padding: if rows are to be added; every sequence must have one row.
+    """
     scheduled = batch.scheduled
-    tables = _block_tables(scheduled)
+    ends = list(accumulate(s.num_tokens for s in scheduled))
+    sampled = [index for index, s in enumerate(scheduled) if s.samples]
+    choices = [Choice.of(scheduled[index].sequence) for index in sampled]
+    prompts = _prompt_stretches(scheduled, ends)
+    logit_rows = [ends[index] - 1 for index in sampled]
+    for stretch in prompts:
+        logit_rows += range(stretch.row, stretch.row + len(stretch.token_ids))
+    picked = (logit_rows, *_pending(scheduled, ends, before or {}))
+    rows = _rows(scheduled, block_size, padding)
+    tensors = upload([*rows, *(np.array(x, np.int64) for x in picked)], device)
+    ids, positions, slots, starts, lengths, tables, logits, pending, come_from = tensors
+    return StepInputs(
+        token_ids=ids,
+        positions=positions,
+        attention=AttentionMetadata(
+            query_start_loc=starts,
+            seq_lens=lengths,
+            block_tables=tables,
+            slot_mapping=slots,
+            max_query_len=max(s.num_tokens for s in scheduled),
+            max_seq_len=max(s.end for s in scheduled),
+        ),
+        num_scheduled=len(scheduled),
+        sampled=sampled,
+        choices=choices,
+        logprob_rows=[row for row, c in enumerate(choices) if c.params.logprobs is not None],
+        prompts=prompts,
+        logit_rows=logits,
+        pending_rows=pending,
+        pending_from=come_from,
+        is_padded=padding is not None,
+    )
+
+
+def _rows(scheduled: Scheduled, block_size: int, padding: Padding | None) -> list[np.ndarray]:
+    """Token ids, positions, slots, query starts, lengths and block tables, padding included."""
+    num_rows, spare = padding or (len(scheduled), 0)
+    extra = num_rows - len(scheduled)
+    tables = _block_tables(scheduled, spare, extra)
     positions = [np.arange(s.start, s.end) for s in scheduled]
     slots = [
         tables[row, where // block_size].astype(np.int64) * block_size + where % block_size
         for row, where in enumerate(positions)
     ]
-    ends = list(accumulate(s.num_tokens for s in scheduled))
-    sampled = [index for index, s in enumerate(scheduled) if s.samples]
-    prompts = [
-        stretch
+    ids = []
+    for s in scheduled:
+        known = s.sequence.token_ids[s.start : s.end]
+        ids += known + [0] * (s.num_tokens - len(known))
+    counts = [s.num_tokens for s in scheduled] + [1] * extra
+    return [
+        np.array(ids + [0] * extra, np.int64),
+        np.concatenate([*positions, np.zeros(extra, np.int64)]),
+        np.concatenate([*slots, np.full(extra, spare * block_size)]),
+        np.array([0, *accumulate(counts)], np.int32),
+        np.array([s.end for s in scheduled] + [1] * extra, np.int32),
+        tables,
+    ]
+
+
+def _pending(
+    scheduled: Scheduled, ends: list[int], before: Mapping[Sequence, int]
+) -> tuple[list[int], list[int]]:
+    """Rows whose token is pending, and which sample of the step before each of them is."""
+    rows = [i for i, s in enumerate(scheduled) if s.end > len(s.sequence.token_ids)]
+    return [ends[i] - 1 for i in rows], [before[scheduled[i].sequence] for i in rows]
+
+
+def _prompt_stretches(scheduled: Scheduled, ends: list[int]) -> list[PromptStretch]:
+    stretches = [
+        _prompt_stretch(index, ends[index] - s.num_tokens, s)
         for index, s in enumerate(scheduled)
         if s.sequence.params.prompt_logprobs is not None
-        and (stretch := _prompt_stretch(index, ends[index] - s.num_tokens, s)).token_ids
     ]
-    logit_rows = [ends[index] - 1 for index in sampled]
-    for stretch in prompts:
-        logit_rows += range(stretch.row, stretch.row + len(stretch.token_ids))
-
-    def tensor(values: np.ndarray) -> Tensor:
-        return torch.from_numpy(values).to(device, non_blocking=True)
-
-    metadata = AttentionMetadata(
-        query_start_loc=tensor(np.array([0, *ends], np.int32)),
-        seq_lens=tensor(np.array([s.end for s in scheduled], np.int32)),
-        block_tables=tensor(tables),
-        slot_mapping=tensor(np.concatenate(slots)),
-        max_query_len=max(s.num_tokens for s in scheduled),
-        max_seq_len=max(s.end for s in scheduled),
-    )
-    ids = [token for s in scheduled for token in s.sequence.token_ids[s.start : s.end]]
-    return StepInputs(
-        token_ids=tensor(np.array(ids, np.int64)),
-        positions=tensor(np.concatenate(positions)),
-        attention=metadata,
-        sampled=sampled,
-        prompts=prompts,
-        logit_rows=tensor(np.array(logit_rows, np.int64)),
-    )
+    return [stretch for stretch in stretches if stretch.token_ids]
 
 
 def _prompt_stretch(index: int, first_row: int, item: ScheduledSequence) -> PromptStretch:
@@ -98,14 +181,17 @@ def _prompt_stretch(index: int, first_row: int, item: ScheduledSequence) -> Prom
     begin = max(item.start + 1, len(sequence.prompt_logprobs))
     end = min(item.end + 1, sequence.num_prompt_tokens)
     return PromptStretch(
-        index, first_row + begin - 1 - item.start, list(sequence.token_ids[begin:end])
+        index,
+        first_row + begin - 1 - item.start,
+        list(sequence.token_ids[begin:end]),
+        sequence.params.prompt_logprobs or 0,
     )
 
 
-def _block_tables(scheduled: tuple[ScheduledSequence, ...]) -> np.ndarray:
-    """[S, W] int32, padded with block 0, which is valid to load and never used."""
+def _block_tables(scheduled: Scheduled, spare: int, extra: int) -> np.ndarray:
+    """[S, W] int32, padded with a block that is valid to load and never used."""
     width = max(len(s.sequence.block_table) for s in scheduled)
-    tables = np.zeros((len(scheduled), width), np.int32)
+    tables = np.full((len(scheduled) + extra, width), spare, np.int32)
     for row, item in enumerate(scheduled):
         tables[row, : len(item.sequence.block_table)] = item.sequence.block_table
     return tables

@@ -20,10 +20,13 @@ class KVCache:
     Attributes:
         k: N tensors [num_blocks, H_kv, P, D].
         v: N tensors of the same shape.
+        has_spare: one block more is there, behind all others, which belongs to nobody: rows that
+            only fill a batch up write into it.
     """
 
     k: list[Tensor]
     v: list[Tensor]
+    has_spare: bool = False
 
     @classmethod
     def allocate(
@@ -34,19 +37,20 @@ class KVCache:
         block_size: int,
         dtype: torch.dtype,
         device: torch.device,
+        spare: bool = False,
     ) -> "KVCache":
         """Reserves the whole pool, filled with zeros.
 
         (Zeros rather than leftovers: a masked row must not be NaN, since 0 * NaN is NaN.)
         """
-        shape = (num_blocks, config.num_kv_heads, block_size, config.head_dim)
+        shape = (num_blocks + spare, config.num_kv_heads, block_size, config.head_dim)
         k, v = ([_zeros(shape, dtype, device) for _ in range(config.num_layers)] for _ in range(2))
-        return cls(k, v)
+        return cls(k, v, spare)
 
     @property
     def num_blocks(self) -> int:
-        """Blocks in the pool."""
-        return self.k[0].shape[0]
+        """Blocks in the pool, and the number of the spare block behind them, if there is one."""
+        return self.k[0].shape[0] - self.has_spare
 
     @property
     def block_size(self) -> int:

@@ -1,6 +1,8 @@
 """How many KV blocks the engine may have."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -9,27 +11,112 @@ from minillm_serve.models.config import ModelConfig
 GIB = 2**30
 #: On a CPU the pool shares memory with everything else: a quarter of what is free, at most 4 GiB.
 CPU_SHARE, CPU_LIMIT = 0.25, 4 * GIB
-#: On a GPU the weights are loaded already; the rest is left for activations.
-GPU_SHARE = 0.85
+#: On a GPU everything but this share of the whole memory is used: CUDA graphs, fragmentation, and
+#: whatever else needs a little.
+GPU_RESERVE = 0.06
 
 
-def default_kv_memory(device: torch.device) -> int:
-    """Bytes that the KV cache may take on a device if nobody says otherwise."""
+class KVBudget(Protocol):
+    """Decides how many KV blocks an engine gets; `num_kv_blocks` is ours."""
+
+    def __call__(
+        self, config: ModelConfig, *, kv_cache_memory: int, block_size: int, dtype_bytes: int
+    ) -> int:
+        """Blocks that fit into the memory.
+
+        Args:
+            config: of the model.
+            kv_cache_memory: bytes for keys and values of all blocks.
+            block_size: tokens a block (P).
+            dtype_bytes: bytes of one cached number.
+
+        Returns:
+            At least 1.
+
+        Raises:
+            ValueError: not even one fits.
+        """
+        ...
+
+
+class MemoryMeter(Protocol):
+    """Tells how much memory a device has; `CudaMeter` asks a GPU."""
+
+    @property
+    def total(self) -> int:
+        """Bytes there are."""
+        ...
+
+    def measure(self, step: Callable[[], None]) -> tuple[int, int]:
+        """Runs a step: bytes that it needed at its peak, and bytes that are free after it."""
+        ...
+
+
+class CudaMeter:
+    """Measures on a GPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    @property
+    def total(self) -> int:
+        """See `MemoryMeter`."""
+        return torch.cuda.mem_get_info(self.device)[1]
+
+    def measure(self, step: Callable[[], None]) -> tuple[int, int]:
+        """See `MemoryMeter`. What torch keeps for later use is given back first."""
+        before = torch.cuda.memory_allocated(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        step()
+        peak = torch.cuda.max_memory_allocated(self.device) - before
+        torch.cuda.empty_cache()
+        return peak, torch.cuda.mem_get_info(self.device)[0]
+
+
+def default_kv_memory(device: torch.device, largest_step: Callable[[], None]) -> int:
+    """Bytes that the KV cache may take on a device if nobody says otherwise.
+
+    Args:
+        device: with the weights on it.
+        largest_step: runs a step as large as any; on a GPU it is measured what that takes.
+    """
     if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return int(GPU_SHARE * free)
+        return spare_memory(CudaMeter(device), largest_step)
     return min(CPU_LIMIT, int(CPU_SHARE * _free_host_memory()))
 
 
+def spare_memory(meter: MemoryMeter, largest_step: Callable[[], None]) -> int:
+    """Bytes that stay free beside the largest step and a reserve.
+
+    Raises:
+        ValueError: nothing does.
+    """
+    peak, free = meter.measure(largest_step)
+    spare = free - peak - int(GPU_RESERVE * meter.total)
+    if spare <= 0:
+        raise ValueError(
+            f"no memory is left for the KV cache: {free / GIB:.1f} GiB are free beside the "
+            f"weights, a step takes up to {peak / GIB:.1f} GiB and "
+            f"{GPU_RESERVE * meter.total / GIB:.1f} GiB are kept in reserve; "
+            "lower max_num_batched_tokens or max_num_seqs"
+        )
+    return spare
+
+
+def kv_block_bytes(config: ModelConfig, *, block_size: int, dtype_bytes: int) -> int:
+    """Bytes of one block, keys and values of all layers together."""
+    return int(block_size * config.kv_bytes_per_token(dtype_bytes))
+
+
 def num_kv_blocks(
-    config: ModelConfig, *, kv_cache_memory: int, block_size: int, dtype: torch.dtype
+    config: ModelConfig, *, kv_cache_memory: int, block_size: int, dtype_bytes: int
 ) -> int:
     """Whole blocks that fit into `kv_cache_memory` bytes.
 
     Raises:
         ValueError: not even one does.
     """
-    block_bytes = int(block_size * config.kv_bytes_per_token(dtype.itemsize))
+    block_bytes = kv_block_bytes(config, block_size=block_size, dtype_bytes=dtype_bytes)
     if kv_cache_memory < block_bytes:
         raise ValueError(
             f"kv_cache_memory={kv_cache_memory} bytes holds no block: one block of {block_size} "
@@ -54,7 +141,7 @@ def check_fits(
     Raises:
         ValueError: saying how much is wanted and how much is free.
     """
-    wanted = int(num_blocks * block_size * config.kv_bytes_per_token(dtype.itemsize))
+    wanted = num_blocks * kv_block_bytes(config, block_size=block_size, dtype_bytes=dtype.itemsize)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _free_host_memory()
     if wanted > free:
         raise ValueError(

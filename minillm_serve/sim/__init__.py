@@ -1,5 +1,6 @@
 """How long would it take? Cost models of serving that run without a GPU (and without torch)."""
 
+from minillm_serve.sim import arrivals, lengths, metrics, queueing, trace_files
 from minillm_serve.sim.measure import measured_cpu
 from minillm_serve.sim.presets import HARDWARE, LATENT_MODELS, MODELS
 from minillm_serve.sim.roofline import (
@@ -29,15 +30,20 @@ __all__ = [
     "MiB",
     "ModelShape",
     "StepCost",
+    "arrivals",
     "decode_cost",
     "decode_step_time",
     "format_bytes",
     "kv_bytes_per_token",
+    "lengths",
     "max_conversations",
     "max_tokens",
     "measured_cpu",
+    "metrics",
     "prefill_cost",
     "prefill_time",
+    "queueing",
     "throughput",
     "throughput_ceiling",
+    "trace_files",
 ]

@@ -312,6 +312,18 @@ def test_bad_options_are_refused_by_name(tiny_dir, options, message):
         LLM(tiny_dir, **options)
 
 
+def test_what_to_do_about_a_long_prompt_depends_on_whose_limit_it_meets(make_llm):
+    def told(**options):
+        with pytest.raises(ValueError, match="needs room for 601 tokens") as raised:
+            make_llm(**options).generate("a" * 600, GREEDY, use_tqdm=False)
+        return str(raised.value).partition(", but ")[2]
+
+    assert told() == "max_model_len is 512, all that the model takes: shorten the prompt"
+    shorter = told(max_model_len=100)
+    assert shorter == "max_model_len is 100: shorten the prompt or raise max_model_len"
+    assert told(num_blocks=9).endswith("or raise num_blocks or kv_cache_memory")
+
+
 def test_the_pool_is_sized_by_its_memory(make_llm):
     llm = make_llm(kv_cache_memory=200_000, block_size=8)
     per_block = llm.kv_cache.nbytes // llm.kv_cache.num_blocks

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -158,11 +159,21 @@ def test_a_failed_build_leaves_the_old_entry_and_nothing_else(
     assert sorted(p.name for p in tmp_path.iterdir()) == [".toy.lock", "toy"]
 
 
-def test_a_cache_that_cannot_be_written_is_named(source: Source, tmp_path: Path) -> None:
+@pytest.mark.parametrize("inside", ["", "cache"])
+def test_a_file_in_the_place_of_the_cache_is_named(
+    source: Source, tmp_path: Path, inside: str
+) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
+    message = rf"since {re.escape(str(blocked))} is a file\. Remove .*MINILLM_SERVE_CACHE"
+    with pytest.raises(ModelError, match=message):
+        ensure(source, blocked / inside)
+
+
+def test_a_cache_that_cannot_be_written_is_named(source: Source) -> None:
+    nowhere = Path("/proc/self/no/such/cache")  # not even root may make a folder there
     with pytest.raises(ModelError, match=r"cannot be written.*MINILLM_SERVE_CACHE"):
-        ensure(source, blocked / "cache")
+        ensure(source, nowhere)
 
 
 def test_too_full_a_disk_is_named_before_anything_is_fetched(

@@ -5,7 +5,13 @@ import math
 import pytest
 import torch
 
-from minillm_serve.runtime.sampling.logprobs import token_logprobs
+from minillm_serve.runtime.sampling import logprobs
+
+
+def token_logprobs(logits, ids, counts):
+    found = logprobs.token_logprobs(logits, torch.tensor(ids, dtype=torch.int64), max(counts))
+    return found.entries(counts)
+
 
 LOGITS = torch.tensor([[0.0, 2.0, 1.0, 2.0], [5.0, 1.0, 1.0, 1.0]])
 
@@ -46,4 +52,5 @@ def test_ranks_follow_a_stable_sort_also_among_many_ties(count):
 
 
 def test_no_rows_give_no_entries():
-    assert token_logprobs(LOGITS[:0], [], []) == []
+    found = logprobs.token_logprobs(LOGITS[:0], torch.tensor([], dtype=torch.int64), 3)
+    assert found.entries([]) == []

@@ -42,6 +42,12 @@ def test_a_card_shows_a_program_a_little_less_than_its_box_says_in_gib(card: Har
     assert 0.9 * card.advertised_gb * GiB < card.memory_bytes < card.advertised_gb * GiB
 
 
+def test_the_cards_of_the_course_are_all_there():
+    assert list(HARDWARE) == ["L4", "RTX 4090", "A100 40GB", "A100 80GB", "H100 SXM", "H200 SXM"]
+    balance = [card.flops_fp16_dense / card.bandwidth_bytes_s for card in HARDWARE.values()]
+    assert min(balance) > 100  # FLOP per byte: all are starved of bytes while decoding
+
+
 def test_hopper_flops_are_dense_not_sparse():
     for name in ("H100 SXM", "H200 SXM"):
         assert HARDWARE[name].flops_fp16_dense == pytest.approx(1979e12 / 2, rel=1e-3)

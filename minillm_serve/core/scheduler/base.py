@@ -1,10 +1,10 @@
 """What every policy shares: the queue, the running set, and what happens after a step."""
 
 from abc import ABC, abstractmethod
+from collections import deque
 
 from minillm_serve.core.batch import (
     Batch,
-    ScheduledSequence,
     SequenceOutput,
     SequenceUpdate,
     StepResult,
@@ -23,6 +23,10 @@ class Scheduler(ABC):
         add -> waiting --admit--> running --commit--> finished
                   ^                  |
                   +----preempt-------+      (blocks given back, to be computed again)
+
+    The next step may be scheduled while one runs: `advance` says that a batch is under way, and
+    everything that is known of a sequence without the batch's result is then true of it already.
+    Its blocks stay its own until the last step that it takes part in is done.
 
     Args:
         blocks: where block tables come from.
@@ -57,12 +61,23 @@ class Scheduler(ABC):
         self.max_len = max_len
         self.waiting = WaitingQueue()
         self.running: list[Sequence] = []  # in order of admission
+        # Holding blocks for a step under way, and to take part in no later one: aborted, found to
+        # have ended while a further step was under way already, or about to reach their last token.
+        self.leaving: list[Sequence] = []
         self.num_preemptions = 0
+        self._under_way: deque[Batch] = deque()
 
     @property
     def num_unfinished(self) -> int:
-        """Sequences waiting or running."""
-        return len(self.waiting) + len(self.running)
+        """Sequences that have not ended: waiting, running, or about to get their last token."""
+        last = sum(s.status is SequenceStatus.RUNNING for s in self.leaving)
+        return len(self.waiting) + len(self.running) + last
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether the running sequences lack blocks for all tokens that they have."""
+        missing = sum(self.blocks.num_missing(s, len(s)) for s in self.running)
+        return missing > self.blocks.pool.num_free
 
     def add(self, sequence: Sequence) -> None:
         """Queues a new sequence, which must have passed the door (`Admission`)."""
@@ -72,42 +87,72 @@ class Scheduler(ABC):
     def schedule(self) -> Batch:
         """Chooses what the next step runs, and gives those sequences their blocks."""
 
+    def advance(self, batch: Batch) -> None:
+        """Notes that a batch is under way, so that the next one can be scheduled meanwhile.
+
+        Its tokens count as computed and its samples as tokens, whose values are still pending. A
+        sequence that is thereby as long as it may get takes part in no further step.
+        """
+        self._under_way.append(batch)
+        for item in batch.scheduled:
+            sequence = item.sequence
+            sequence.num_under_way += 1
+            sequence.num_pending += item.samples
+            if sequence.status is SequenceStatus.RUNNING:
+                sequence.num_computed = item.end
+                if item.samples and self._is_full(sequence, len(sequence)):
+                    self.leaving.append(sequence)
+        if self.leaving:
+            leaving = set(self.leaving)
+            self.running = [s for s in self.running if s not in leaving]
+
     def commit(self, batch: Batch, result: StepResult) -> list[SequenceUpdate]:
         """Takes in what a step produced; sequences that have ended leave and free their blocks.
 
-        Sequences that were aborted while the step ran are passed over.
+        Sequences that ended while the step was under way are passed over. Steps are committed in
+        the order in which they were scheduled.
         """
         if len(result.outputs) != len(batch.scheduled):
             raise InvariantViolation(
                 f"the executor returned {len(result.outputs)} outputs "
                 f"for {len(batch.scheduled)} scheduled sequences"
             )
+        self._land(batch)
         updates = [
-            self._commit_one(scheduled, output)
-            for scheduled, output in zip(batch.scheduled, result.outputs, strict=True)
-            if scheduled.sequence.status is SequenceStatus.RUNNING
+            self._commit_one(item.sequence, output)
+            for item, output in zip(batch.scheduled, result.outputs, strict=True)
+            if item.sequence.status is not SequenceStatus.FINISHED
         ]
-        if any(update.finish_reason for update in updates):
-            self._drop_finished()
+        self._sweep()
         return [u for u in updates if u.new_token_ids or u.finish_reason]
+
+    def abandon(self, batch: Batch) -> None:
+        """Takes note that a step under way is over and gave nothing."""
+        self._land(batch)
+        self._sweep()
 
     def finish(self, sequence: Sequence, reason: FinishReason) -> None:
         """Ends a sequence from outside, in whatever state it is; its blocks are free at once.
 
-        Does nothing if it has ended already.
+        If a step under way uses them, they are free when that step is done. Does nothing if the
+        sequence has ended already.
         """
-        if sequence.status is SequenceStatus.FINISHED:
-            return
-        if sequence.status is SequenceStatus.RUNNING:
+        if sequence.status is not SequenceStatus.FINISHED:
             self._end(sequence, reason)
-            self._drop_finished()
-        else:
-            self.waiting.remove(sequence)
-            self._end(sequence, reason)
+            self._sweep()
 
-    def _commit_one(self, scheduled: ScheduledSequence, output: SequenceOutput) -> SequenceUpdate:
-        sequence = scheduled.sequence
-        sequence.num_computed = scheduled.end
+    def _land(self, batch: Batch) -> None:
+        """A batch that was under way is not any more."""
+        if not any(batch is b for b in self._under_way):
+            self.advance(batch)  # who runs one step after the other need not say so
+        first = self._under_way.popleft()
+        if first is not batch:
+            raise InvariantViolation("steps are to be committed in the order of their scheduling")
+        for item in batch.scheduled:
+            item.sequence.num_under_way -= 1
+            item.sequence.num_pending -= item.samples
+
+    def _commit_one(self, sequence: Sequence, output: SequenceOutput) -> SequenceUpdate:
         if output.error is not None:
             sequence.error = output.error
             self._end(sequence, FinishReason.ERROR)
@@ -127,18 +172,30 @@ class Scheduler(ABC):
     def _reason_to_stop(self, sequence: Sequence, token: int) -> FinishReason | None:
         if token in sequence.stop_ids:
             return FinishReason.STOP
+        return FinishReason.LENGTH if self._is_full(sequence, len(sequence.token_ids)) else None
+
+    def _is_full(self, sequence: Sequence, num_tokens: int) -> bool:
+        """Whether a sequence of so many tokens may get no further one."""
         max_tokens = sequence.params.max_tokens
-        if max_tokens is not None and sequence.num_output_tokens >= max_tokens:
-            return FinishReason.LENGTH
-        return FinishReason.LENGTH if len(sequence) >= self.max_len else None
+        if max_tokens is not None and num_tokens - sequence.num_prompt_tokens >= max_tokens:
+            return True
+        return num_tokens >= self.max_len
 
     def _end(self, sequence: Sequence, reason: FinishReason) -> None:
+        if sequence.status is not SequenceStatus.RUNNING:
+            self.waiting.remove(sequence)
+        elif sequence not in self.leaving:
+            self.leaving.append(sequence)
         sequence.status = SequenceStatus.FINISHED
         sequence.finish_reason = reason
-        self.blocks.release(sequence)
 
-    def _drop_finished(self) -> None:
+    def _sweep(self) -> None:
+        """Lets go of sequences that have ended, and of their blocks once no step uses them."""
         self.running = [s for s in self.running if s.status is SequenceStatus.RUNNING]
+        for sequence in self.leaving:
+            if _is_gone(sequence):
+                self.blocks.release(sequence)
+        self.leaving = [s for s in self.leaving if not _is_gone(s)]
 
     def _preempt(self, sequence: Sequence) -> None:
         """Takes a running sequence's blocks away; its tokens stay and are computed again later."""
@@ -148,3 +205,7 @@ class Scheduler(ABC):
         sequence.num_preemptions += 1
         self.num_preemptions += 1
         self.waiting.push_front(sequence)
+
+
+def _is_gone(sequence: Sequence) -> bool:
+    return sequence.status is SequenceStatus.FINISHED and not sequence.num_under_way

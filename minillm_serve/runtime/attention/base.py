@@ -2,11 +2,13 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
+from minillm_serve.models.layers import RMSNorm
+from minillm_serve.models.transformer import FusedAttend
 from minillm_serve.runtime.kv_cache import KVCache
 
 
@@ -41,11 +43,48 @@ class AttentionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a backend can do; anything else is refused by name before the engine starts."""
+    """What a backend can do; anything else is refused by name before the engine starts.
+
+    Attributes:
+        devices: types of devices.
+        dtypes: of queries and cache.
+        window: whether it knows sliding windows.
+        can_be_recorded: whether `plan`, `write` and `run` may become part of a CUDA graph: they
+            never look at what is in a tensor, only at its shape and at the metadata's numbers.
+    """
 
     devices: frozenset[str]
     dtypes: frozenset[torch.dtype]
     window: bool
+    can_be_recorded: bool = False
+
+
+class RotatingWriter(Protocol):
+    """Norms and rotates queries and keys, and stores keys and values as `write` does."""
+
+    def __call__(
+        self,
+        qkv: Tensor,
+        positions: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        slot_mapping: Tensor,
+        qk_norm: RMSNorm | None,
+    ) -> Tensor:
+        """Writes one layer.
+
+        Args:
+            qkv: [T, H + 2 H_kv, D], as it is projected.
+            positions: [T] int64.
+            k_cache: [num_blocks, H_kv, P, D], written.
+            v_cache: same.
+            slot_mapping: [T] int64, where each row goes.
+            qk_norm: of query and key heads, if the model takes it.
+
+        Returns:
+            The queries [T, H, D].
+        """
+        ...
 
 
 class AttentionBackend(ABC):
@@ -57,6 +96,11 @@ class AttentionBackend(ABC):
 
     name: ClassVar[str]
     capabilities: ClassVar[Capabilities]
+
+    @classmethod
+    def find_obstacle(cls, device: torch.device) -> str | None:
+        """Why the backend cannot run on this machine, with the remedy; None if it can."""
+        return None
 
     def plan(self, metadata: AttentionMetadata) -> Any:
         """Prepares, once a step, whatever all layers can share."""
@@ -78,6 +122,15 @@ class AttentionBackend(ABC):
         block, offset = slot_mapping // size, slot_mapping % size
         k_cache[block, :, offset] = k.to(k_cache.dtype)
         v_cache[block, :, offset] = v.to(v_cache.dtype)
+
+    def rotating_writer(self, frequencies: Tensor, length: int) -> RotatingWriter | None:
+        """Takes more than `write` in one go, if this backend can; None if it cannot.
+
+        Args:
+            frequencies: [D/2] float32, the model's.
+            length: no position reaches it.
+        """
+        return None
 
     @abstractmethod
     def run(
@@ -138,12 +191,37 @@ class PagedAttention:
         """Attends in one layer: q [T, H, D], k and v [T, H_kv, D] -> [T, H, D]."""
         k_cache, v_cache = self.kv_cache.k[layer], self.kv_cache.v[layer]
         self.backend.write(k, v, k_cache, v_cache, self.metadata.slot_mapping)
+        return self.run(layer, q)
+
+    def run(self, layer: int, q: Tensor) -> Tensor:
+        """Attends to what is stored already: q [T, H, D] -> [T, H, D]."""
         return self.backend.run(
             q,
-            k_cache,
-            v_cache,
+            self.kv_cache.k[layer],
+            self.kv_cache.v[layer],
             self.metadata,
             self.plan,
             scale=self.scale,
             window=self.windows[layer],
         )
+
+
+class FusedPagedAttention(FusedAttend):
+    """The same from the projection on, for backends that have a `rotating_writer`.
+
+    Args:
+        paged: attends.
+        positions: [T] int64, of the step.
+        write: the writer.
+    """
+
+    def __init__(self, paged: PagedAttention, positions: Tensor, write: RotatingWriter) -> None:
+        self.paged = paged
+        self.positions = positions
+        self.write = write
+
+    def attend_qkv(self, layer: int, qkv: Tensor, qk_norm: RMSNorm | None) -> Tensor:
+        """See `FusedAttend`."""
+        cache, slots = self.paged.kv_cache, self.paged.metadata.slot_mapping
+        q = self.write(qkv, self.positions, cache.k[layer], cache.v[layer], slots, qk_norm)
+        return self.paged.run(layer, q)

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence as Rows
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from minillm_serve.core.sampling_params import SamplingParams
+from minillm_serve.runtime.device import upload_one
 
 #: How many of the most likely tokens are looked at first. Rows that keep more than that are rare.
 CANDIDATES = 512
@@ -20,7 +22,9 @@ def keep_likely(probs: Tensor, params: Rows[SamplingParams]) -> Tensor:
     not depend on whether some other row of the batch made us sort.
     """
     vocabulary = probs.shape[-1]
-    for candidates in (min(CANDIDATES, vocabulary), vocabulary):
+    # On a GPU all are looked at: the host would have to wait to learn whether a few suffice.
+    few = min(CANDIDATES, vocabulary) if probs.device.type == "cpu" else vocabulary
+    for candidates in (few, vocabulary):
         ranked = probs.topk(candidates, dim=-1).values
         count = _count_kept(ranked, probs, params)
         if candidates == vocabulary or bool((count < candidates).all()):
@@ -36,7 +40,7 @@ def _count_kept(ranked: Tensor, probs: Tensor, params: Rows[SamplingParams]) -> 
     """[R, 1] tokens to keep, as far as the ranked probabilities [R, C] tell; at least 1."""
 
     def column(values: list[float]) -> Tensor:
-        return torch.tensor(values, dtype=torch.float64, device=probs.device).unsqueeze(1)
+        return upload_one(values, np.float64, probs.device).unsqueeze(1)
 
     rank = torch.arange(ranked.shape[-1], device=probs.device)
     top_k = column([float(p.top_k) if p.top_k > 0 else float("inf") for p in params])

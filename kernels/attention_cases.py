@@ -1,0 +1,129 @@
+"""What `python -m minillm_serve.aot` compiles of the attention kernels: the usual shapes."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from minillm_serve.kernels.attention_configs import (
+    DecodeConfig,
+    PrefillConfig,
+    configure_decode,
+    configure_prefill,
+)
+from minillm_serve.kernels.attention_launch import padded, tile_constants
+from minillm_serve.kernels.combine_splits import CHUNK, combine_kernel
+from minillm_serve.kernels.compile_case import SHORT_NAMES, TARGETS, CompileCase
+from minillm_serve.kernels.paged_decode import paged_decode_kernel
+from minillm_serve.kernels.paged_prefill import paged_prefill_kernel
+
+#: Query heads to a KV head, and the usual block.
+GROUP, BLOCK = 4, 16
+_BF16, _FP16, _FP32 = torch.bfloat16, torch.float16, torch.float32
+#: (dtype, D, with a window and a soft cap?)
+_QUICK = ((_BF16, 128, False), (_FP32, 64, False))
+_OTHERS = (
+    (_FP16, 128, False),
+    (_BF16, 64, False),
+    (_BF16, 80, False),
+    (_BF16, 96, False),
+    (_BF16, 256, False),
+    (_BF16, 128, True),
+    (_FP32, 256, True),
+)
+
+
+def compile_cases() -> list[CompileCase]:
+    """What the launchers would choose."""
+    cases = []
+    for target in TARGETS:
+        for shape in _QUICK + _OTHERS:
+            cases.append(_decode_case(target, *shape, BLOCK, shape in _QUICK))
+            cases.append(_prefill_case(target, *shape, shape in _QUICK))
+        cases.append(_decode_case(target, _BF16, 128, False, 128, False))
+        cases.append(_combine_case(target, 128))
+    return cases
+
+
+def _decode_case(
+    target: str, dtype: torch.dtype, dim: int, is_special: bool, size: int, quick: bool
+) -> CompileCase:
+    """The usual launch is split; the special one is not, and writes its result itself."""
+    config = configure_decode(dim, dtype, target)
+    case = _case("paged_decode", paged_decode_kernel, target, dtype, dim, is_special, size, config)
+    return replace(
+        case,
+        pointers={
+            **case.pointers,
+            "o_ptr": SHORT_NAMES[dtype] if is_special else "fp32",
+            "lse_ptr": "fp32",
+        },
+        scalars={**case.scalars, "num_splits": "i32", "stride_lse_split": "i32"},
+        constexprs={**case.constexprs, "starts_ptr": None, "IS_SPLIT": not is_special},
+        index_loads=max(config.tile // size, 1),
+        quick=quick,
+    )
+
+
+def _prefill_case(
+    target: str, dtype: torch.dtype, dim: int, is_special: bool, quick: bool
+) -> CompileCase:
+    config = configure_prefill(dim, dtype, target)
+    case = _case(
+        "paged_prefill", paged_prefill_kernel, target, dtype, dim, is_special, BLOCK, config
+    )
+    return replace(
+        case,
+        pointers={**case.pointers, "o_ptr": SHORT_NAMES[dtype], "starts_ptr": "i32"},
+        scalars={**case.scalars, "num_sequences": "i32", "min_query_len": "i32"},
+        index_loads=2 * max(config.tile // BLOCK, 1) + 1,  # two loops, and the search
+        quick=quick,
+    )
+
+
+def _case(
+    name: str,
+    kernel: Any,
+    target: str,
+    dtype: torch.dtype,
+    dim: int,
+    is_special: bool,
+    size: int,
+    config: DecodeConfig | PrefillConfig,
+) -> CompileCase:
+    """What both kernels have in common; `is_special` is with a window and a soft cap."""
+    short = SHORT_NAMES[dtype]
+    return CompileCase(
+        name=f"{name} {short} D={dim} P={size}{' window softcap' * is_special}",
+        kernel=kernel,
+        target=target,
+        pointers={
+            **dict.fromkeys(("q_ptr", "k_ptr", "v_ptr"), short),
+            **dict.fromkeys(("table_ptr", "lens_ptr"), "i32"),
+        },
+        scalars={
+            **dict.fromkeys(("scale", "softcap"), "fp32"),
+            **dict.fromkeys(("window", "stride_table"), "i32"),
+        },
+        constexprs={
+            **tile_constants(dim, size, GROUP, dtype, target),
+            **config.constants(GROUP),
+            "HAS_WINDOW": is_special,
+            "HAS_SOFTCAP": is_special,
+        },
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+        uses_dot=True,
+    )
+
+
+def _combine_case(target: str, dim: int) -> CompileCase:
+    return CompileCase(
+        name=f"combine_splits bf16 D={dim}",
+        kernel=combine_kernel,
+        target=target,
+        pointers={"part_o_ptr": "fp32", "part_lse_ptr": "fp32", "o_ptr": "bf16", "lse_ptr": "fp32"},
+        scalars=dict.fromkeys(("num_splits", "stride_part_lse_split"), "i32"),
+        constexprs={"starts_ptr": None, "D": dim, "D_PADDED": padded(dim), "CHUNK": CHUNK},
+        num_stages=3,
+        index_loads=8,
+    )

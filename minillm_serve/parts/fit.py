@@ -1,0 +1,74 @@
+"""Fits parts into their slots: somebody's where one was given, ours everywhere else."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from minillm_serve.core import AdmissionPolicy, BlockAllocator, Scheduler
+from minillm_serve.parts.admission import fit_admission
+from minillm_serve.parts.attention import fit_attention
+from minillm_serve.parts.budget import fit_kv_budget
+from minillm_serve.parts.pool import fit_block_pool
+from minillm_serve.parts.scheduler import fit_scheduler
+from minillm_serve.parts.slots import Parts
+from minillm_serve.runtime.attention.base import AttentionBackend
+from minillm_serve.runtime.sizing import KVBudget
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """One part for every slot, ready to build an engine with.
+
+    Attributes:
+        kv_budget: says how many blocks.
+        block_pool: builds a pool of so many blocks.
+        attention: attends.
+        scheduler: builds a scheduler over the blocks.
+        admission: builds the door.
+    """
+
+    kv_budget: KVBudget
+    block_pool: Callable[[int], BlockAllocator]
+    attention: AttentionBackend
+    scheduler: type[Scheduler]
+    admission: Callable[..., AdmissionPolicy]
+
+
+def fit_parts(
+    parts: Parts,
+    *,
+    attention: AttentionBackend,
+    scheduler: type[Scheduler],
+    admission: Callable[..., AdmissionPolicy],
+    device: torch.device,
+    dtype: torch.dtype,
+    needs_window: bool,
+) -> Fitted:
+    """Checks every part at the door.
+
+    Args:
+        parts: what was given.
+        attention: ours.
+        scheduler: ours.
+        admission: ours.
+        device: that the engine runs on.
+        dtype: that it computes in.
+        needs_window: whether the model has a sliding window.
+
+    Raises:
+        PartError: a part lacks something of its protocol, or fails its self-test.
+    """
+    return Fitted(
+        kv_budget=fit_kv_budget(parts.get("kv_budget")),
+        block_pool=fit_block_pool(parts.get("block_pool")),
+        attention=fit_attention(
+            parts.get("attention"),
+            attention,
+            device=device,
+            dtype=dtype,
+            needs_window=needs_window,
+        ),
+        scheduler=fit_scheduler(parts.get("scheduler"), scheduler),
+        admission=fit_admission(parts.get("admission"), admission),
+    )

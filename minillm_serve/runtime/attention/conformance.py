@@ -1,0 +1,152 @@
+"""Whether a backend computes attention: a few tiny steps, compared with the naive backend."""
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from minillm_serve.runtime.attention.base import AttentionBackend, AttentionMetadata
+from minillm_serve.runtime.attention.naive import NaiveAttention
+
+HEADS, KV_HEADS, DIM, BLOCK_SIZE = 6, 2, 16, 4
+#: Rows of each sequence -> its length: one row each, as in decoding, and slices of all kinds.
+DECODE = ((1, 1), (1, 3), (1, 4), (1, 5), (1, 19))
+MIXED = ((7, 7), (1, 9), (3, 18), (1, 1), (4, 4))
+WINDOW = 6
+#: What lies in slots that are nobody's business: should any of it be read, the result shows it.
+LEFTOVER = 50.0
+#: Largest difference that rounding explains. (Triton multiplies float32 as TF32 on a GPU.)
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-3, torch.float16: 1e-2, torch.bfloat16: 6e-2}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A step to attend to.
+
+    Attributes:
+        q: [T, H, D].
+        k_cache: [num_blocks, H_kv, P, D].
+        v_cache: same shape.
+        metadata: whose rows they are.
+    """
+
+    q: Tensor
+    k_cache: Tensor
+    v_cache: Tensor
+    metadata: AttentionMetadata
+
+
+def make_problem(
+    step: tuple[tuple[int, int], ...],
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    heads: int = HEADS,
+    kv_heads: int = KV_HEADS,
+    dim: int = DIM,
+    block_size: int = BLOCK_SIZE,
+    leftover: float = LEFTOVER,
+    seed: int = 0,
+) -> Problem:
+    """Random queries, keys and values in blocks that lie in any order.
+
+    Args:
+        step: rows and length of each sequence.
+        device: of all tensors.
+        dtype: of queries, keys and values.
+        heads: H.
+        kv_heads: H_kv.
+        dim: D.
+        block_size: P.
+        leftover: what fills the slots that belong to no sequence.
+        seed: of the draws, which are the same on every device.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    widths = [-(-length // block_size) for _, length in step]
+    num_blocks = sum(widths) + 2
+    shape = (2, num_blocks, kv_heads, block_size, dim)
+    caches = torch.full(shape, leftover, dtype=torch.float64)
+    free = torch.randperm(num_blocks, generator=draw).tolist()
+    tables = torch.zeros(len(step), max(widths), dtype=torch.int32)
+    slots: list[int] = []
+    for s, (rows, length) in enumerate(step):
+        table = torch.tensor([free.pop() for _ in range(widths[s])])
+        tables[s, : widths[s]] = table
+        position = torch.arange(length)
+        block, row = table[position // block_size], position % block_size
+        new = torch.randn(length, 2, kv_heads, dim, dtype=torch.float64, generator=draw)
+        caches[:, block, :, row] = new
+        slots += (block * block_size + row)[length - rows :].tolist()
+    counts = [rows for rows, _ in step]
+    lengths = [length for _, length in step]
+    metadata = AttentionMetadata(
+        query_start_loc=torch.tensor([0, *accumulate(counts)], dtype=torch.int32, device=device),
+        seq_lens=torch.tensor(lengths, dtype=torch.int32, device=device),
+        block_tables=tables.to(device),
+        slot_mapping=torch.tensor(slots, dtype=torch.int64, device=device),
+        max_query_len=max(counts),
+        max_seq_len=max(lengths),
+    )
+    q = torch.randn(sum(counts), heads, dim, dtype=torch.float64, generator=draw)
+    k_cache, v_cache = caches.to(device, dtype)
+    return Problem(q.to(device, dtype), k_cache, v_cache, metadata)
+
+
+def attend(backend: AttentionBackend, problem: Problem, *, window: int | None = None) -> Tensor:
+    """[T, H, D] of a backend."""
+    return backend.run(
+        problem.q,
+        problem.k_cache,
+        problem.v_cache,
+        problem.metadata,
+        backend.plan(problem.metadata),
+        scale=problem.q.shape[-1] ** -0.5,
+        window=window,
+    )
+
+
+def find_difference(
+    backend: AttentionBackend, *, device: torch.device, dtype: torch.dtype, window: bool
+) -> str | None:
+    """Compares a backend with the naive one on steps with ragged lengths and grouped heads.
+
+    Args:
+        backend: which.
+        device: where its tensors live.
+        dtype: that it is to compute in.
+        window: with a sliding window too.
+
+    Returns:
+        The first index that differs, with both values, as the end of a sentence; None if none does.
+    """
+    for kind, step in (("decode", DECODE), ("mixed", MIXED)):
+        for size in (None, WINDOW) if window else (None,):
+            # One each: a backend that writes where it should not must not mislead the other.
+            problem, own = (make_problem(step, device=device, dtype=dtype) for _ in range(2))
+            want = attend(NaiveAttention(), problem, window=size)
+            got = attend(backend, own, window=size)
+            where = first_difference(got, want, tolerance=TOLERANCE[dtype])
+            if where is not None:
+                around = f" with a window of {size}" if size else ""
+                return f"{_describe(problem, got, want, where)}, in a {kind} step{around}"
+    return None
+
+
+def first_difference(got: Tensor, want: Tensor, *, tolerance: float) -> tuple[int, ...] | None:
+    """Index of the first value that is further off than `tolerance`, or not a number."""
+    off = ~((got.double() - want.double()).abs() <= tolerance)
+    return tuple(off.nonzero()[0].tolist()) if off.any() else None
+
+
+def _describe(problem: Problem, got: Tensor, want: Tensor, where: tuple[int, ...]) -> str:
+    row, head, _ = where
+    starts, lengths = problem.metadata.query_start_loc.tolist(), problem.metadata.seq_lens.tolist()
+    sequence = next(s for s in range(len(lengths)) if row < starts[s + 1])
+    position = lengths[sequence] - (starts[sequence + 1] - row)
+    group = problem.q.shape[1] // problem.k_cache.shape[1]
+    return (
+        f"out{list(where)} is {got[where].item():.6g}, expected {want[where].item():.6g}: "
+        f"position {position} of sequence {sequence}, whose length is {lengths[sequence]}, "
+        f"query head {head} on KV head {head // group}, blocks of {problem.k_cache.shape[2]}"
+    )

@@ -1,0 +1,60 @@
+"""What the choice of a token hangs on, besides the logits."""
+
+from dataclasses import dataclass
+
+from minillm_serve.core.request import Sequence
+from minillm_serve.core.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A token to be chosen, as it stands when its step is submitted.
+
+    When the step runs, its sequence may have gone on already (it may even have ended), so
+    everything is read from it before.
+
+    Attributes:
+        params: of the request.
+        seed: of the sequence.
+        position: where the token will stand in the sequence.
+        num_output_tokens: how many were generated before it.
+        stop_ids: ids that would end the sequence.
+        prompt_ids: the prompt, if seen tokens change the logits; else empty.
+        output_ids: ids generated before and known by now, if they change the logits.
+        has_pending: the token just before is not known yet and belongs to `output_ids`: only the
+            device has it.
+    """
+
+    params: SamplingParams
+    seed: int
+    position: int
+    num_output_tokens: int
+    stop_ids: frozenset[int]
+    prompt_ids: tuple[int, ...] = ()
+    output_ids: tuple[int, ...] = ()
+    has_pending: bool = False
+
+    @classmethod
+    def of(cls, sequence: Sequence) -> "Choice":
+        """The next token of a sequence."""
+        penalized = sequence.params.penalizes
+        return cls(
+            params=sequence.params,
+            seed=sequence.seed,
+            position=len(sequence),
+            num_output_tokens=sequence.num_output_tokens,
+            stop_ids=sequence.stop_ids,
+            prompt_ids=sequence.request.prompt_token_ids if penalized else (),
+            output_ids=tuple(sequence.output_token_ids) if penalized else (),
+            has_pending=penalized and sequence.num_pending > 0,
+        )
+
+    @property
+    def is_too_short(self) -> bool:
+        """Whether the sequence may not end yet."""
+        return self.num_output_tokens < self.params.min_tokens and bool(self.stop_ids)
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether the logits are changed before the choice."""
+        return bool(self.params.logit_bias) or self.params.penalizes or self.is_too_short

@@ -1,0 +1,16 @@
+"""One number of threads for all that computes on a CPU."""
+
+import numba
+import torch
+
+
+def share_threads() -> None:
+    """Gives Numba as many threads as torch has, in the calling thread and all that it computes.
+
+    The two share one OpenMP, and Numba starts its own threads by setting that library's number for
+    the whole process: unless it is set back, torch is left with a number that nobody chose.
+    """
+    threads = torch.get_num_threads()
+    most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+    numba.set_num_threads(min(threads, most))
+    torch.set_num_threads(threads)

@@ -1,0 +1,11 @@
+"""Counts down and forgets the free list: a leak.
+
+Reason: num_free is wrong
+"""
+
+
+class MyBlockPool(MyBlockPool):  # noqa: F821
+    def release(self, block):
+        if not self.counts[block]:
+            raise InvariantViolation(f"block {block} is free")  # noqa: F821
+        self.counts[block] -= 1

@@ -1,0 +1,27 @@
+"""A softmax over each block, averaged over the blocks.
+
+Reason: one softmax goes over all blocks, not one over each
+"""
+
+import torch
+
+
+def paged_attention(q, k_cache, v_cache, block_tables, seq_lens, query_start_loc, *, scale):
+    _, kv_heads, size, dim = k_cache.shape
+    group = q.shape[1] // kv_heads
+    out = torch.empty_like(q)
+    for s, length in enumerate(seq_lens.tolist()):
+        begin, end = query_start_loc[s : s + 2].tolist()
+        for row in range(begin, end):
+            seen = length - end + row + 1
+            for head in range(q.shape[1]):
+                total, sum_of_values = 0, torch.zeros(dim)
+                for first in range(0, seen, size):
+                    block, held = int(block_tables[s, first // size]), min(size, seen - first)
+                    k = k_cache[block, head // group, :held].float()
+                    v = v_cache[block, head // group, :held].float()
+                    scores = k @ q[row, head].float() * scale
+                    sum_of_values += torch.softmax(scores, 0) @ v
+                    total += 1
+                out[row, head] = sum_of_values / total
+    return out
