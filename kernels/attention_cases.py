@@ -20,9 +20,10 @@ from minillm_serve.kernels.paged_prefill import paged_prefill_kernel
 GROUP, BLOCK = 4, 16
 _BF16, _FP16, _FP32 = torch.bfloat16, torch.float16, torch.float32
 #: (dtype, D, with a window and a soft cap?)
-_QUICK = ((_BF16, 128, False), (_FP32, 64, False))
-_OTHERS = (
+_SHAPES = (
+    (_BF16, 128, False),
     (_FP16, 128, False),
+    (_FP32, 64, False),
     (_BF16, 64, False),
     (_BF16, 80, False),
     (_BF16, 96, False),
@@ -36,16 +37,16 @@ def compile_cases() -> list[CompileCase]:
     """What the launchers would choose."""
     cases = []
     for target in TARGETS:
-        for shape in _QUICK + _OTHERS:
-            cases.append(_decode_case(target, *shape, BLOCK, shape in _QUICK))
-            cases.append(_prefill_case(target, *shape, shape in _QUICK))
-        cases.append(_decode_case(target, _BF16, 128, False, 128, False))
+        for shape in _SHAPES:
+            cases.append(_decode_case(target, *shape, BLOCK))
+            cases.append(_prefill_case(target, *shape))
+        cases.append(_decode_case(target, _BF16, 128, False, 128))
         cases.append(_combine_case(target, 128))
     return cases
 
 
 def _decode_case(
-    target: str, dtype: torch.dtype, dim: int, is_special: bool, size: int, quick: bool
+    target: str, dtype: torch.dtype, dim: int, is_special: bool, size: int
 ) -> CompileCase:
     """The usual launch is split; the special one is not, and writes its result itself."""
     config = configure_decode(dim, dtype, target)
@@ -59,14 +60,11 @@ def _decode_case(
         },
         scalars={**case.scalars, "num_splits": "i32", "stride_lse_split": "i32"},
         constexprs={**case.constexprs, "starts_ptr": None, "IS_SPLIT": not is_special},
-        index_loads=max(config.tile // size, 1),
-        quick=quick,
+        index_loads=2 * max(config.tile // size, 1),  # for keys, and perhaps again for values
     )
 
 
-def _prefill_case(
-    target: str, dtype: torch.dtype, dim: int, is_special: bool, quick: bool
-) -> CompileCase:
+def _prefill_case(target: str, dtype: torch.dtype, dim: int, is_special: bool) -> CompileCase:
     config = configure_prefill(dim, dtype, target)
     case = _case(
         "paged_prefill", paged_prefill_kernel, target, dtype, dim, is_special, BLOCK, config
@@ -75,8 +73,7 @@ def _prefill_case(
         case,
         pointers={**case.pointers, "o_ptr": SHORT_NAMES[dtype], "starts_ptr": "i32"},
         scalars={**case.scalars, "num_sequences": "i32", "min_query_len": "i32"},
-        index_loads=2 * max(config.tile // BLOCK, 1) + 1,  # two loops, and the search
-        quick=quick,
+        index_loads=4 * max(config.tile // BLOCK, 1) + 1,  # in two loops, and the search
     )
 
 

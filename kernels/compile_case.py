@@ -1,7 +1,7 @@
 """How a kernel is described to the compiler where there is no tensor, and no GPU, to describe it.
 
 Every file with Triton kernels has a function `compile_cases()`, which lists the configurations that
-its launcher would choose. `python -m minillm_serve.aot` compiles all of them.
+its launcher would choose, the commonest first. `python -m minillm_serve.aot` compiles all of them.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,6 @@ class CompileCase:
         index_loads: 4-byte loads in its loops, per thread, that are not counted there, since they
             fetch an index or a number a row.
         strides_of_16: False to see what is lost where strides are not known to be multiples of 16.
-        quick: compiled by `make test`; the others by `make test-full` only.
     """
 
     name: str
@@ -59,7 +58,6 @@ class CompileCase:
     wide_loads: bool = True
     index_loads: int = 0
     strides_of_16: bool = True
-    quick: bool = True
 
     @property
     def id(self) -> str:

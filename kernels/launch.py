@@ -9,7 +9,7 @@ from functools import cache
 import torch
 import triton
 import triton.language as tl
-from minillm_serve.kernels.canary import explain_unrunnable
+from minillm_serve.kernels.canary import canary_kernel, explain_unrunnable
 from torch import Tensor
 from triton.runtime import JITFunction
 
@@ -102,7 +102,7 @@ def target_of(device: torch.device) -> str:
         "sm_90" and the like for NVIDIA, "gfx942" and the like for AMD; "cpu" where kernels are
         interpreted.
     """
-    if device.type != "cuda":
+    if device.type != "cuda" or is_interpreted(canary_kernel):
         return "cpu"
     target = triton.runtime.driver.active.get_current_target()
     return target.arch if target.backend == "hip" else f"sm_{target.arch}"

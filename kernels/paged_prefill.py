@@ -60,7 +60,7 @@ def attend(
         scores *= LOG2E
         if IS_MASKED:
             positions = start + tl.arange(0, TILE)
-            visible = (positions[None, :] <= row_positions[:, None]) & (positions < end)[None, :]
+            visible = positions[None, :] <= row_positions[:, None]
             if HAS_WINDOW:
                 visible &= positions[None, :] > row_positions[:, None] - window
             scores = tl.where(visible, scores, float("-inf"))

@@ -1,6 +1,6 @@
 """Draws tokens, in Triton: temperature, top-k, top-p and min-p, without sorting the vocabulary.
 
-The reference is `minillm_serve.runtime.sampling.sampler`. For the same seed and position the same
+The reference is `choose_by_torch` in `minillm_serve.runtime.sampling.sampler`. For the same seed and position the same
 token is drawn here, unless the draw falls on a border between two tokens that float32 blurs:
 
 - A draw is a function of seed and position, and of nothing that ran before: see `random_numbers`.

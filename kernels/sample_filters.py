@@ -96,7 +96,7 @@ def find_border(
         # What top_k leaves is the whole of which top_p keeps a share.
         weight = least.to(tl.float32, bitcast=True)
         mass, _, _ = look(weights_ptr, width, weight, UNIT, PART, True)
-        mass += 0
+        mass += room * whole(weight, UNIT)
     if top_p < 1:
         quota = tl.ceil(top_p * mass.to(tl.float64)).to(tl.int64)
         quota = tl.maximum(tl.minimum(quota, mass), 1)  # the likeliest token always stays

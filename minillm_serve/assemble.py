@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from minillm_serve.core import Admission, BlockManager, ContinuousScheduler, EngineCore, Scheduler
+from minillm_serve.core import Admission, BlockManager, EngineCore
 from minillm_serve.models.config import ModelConfig
 from minillm_serve.models.loader import load_config, load_model, load_tokenizer
 from minillm_serve.models.resolve import resolve_model
@@ -17,9 +17,8 @@ from minillm_serve.runtime.attention.registry import select_backend
 from minillm_serve.runtime.build import build_executor, compile_layers, run_largest_step
 from minillm_serve.runtime.device import choose_device, choose_dtype
 from minillm_serve.runtime.kv_cache import KVCache
-from minillm_serve.runtime.sizing import check_fits, default_kv_memory
-
-SCHEDULERS: dict[str, type[Scheduler]] = {"continuous": ContinuousScheduler}
+from minillm_serve.runtime.sizing import check_fits, check_swap_space, default_kv_memory
+from minillm_serve.scheduling import Scheduling
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ def assemble(
     max_model_len: int | None,
     seed: int,
     attention_backend: str,
-    scheduler: str,
+    scheduling: Scheduling,
     parts: Mapping[str, Any] | None,
     async_scheduling: bool | None,
     enforce_eager: bool,
@@ -73,8 +72,11 @@ def assemble(
         raise ValueError("give num_blocks or kv_cache_memory, not both: each decides the other")
     if num_blocks is not None and given.get("kv_budget"):
         raise ValueError("give num_blocks or a kv_budget part, not both: each decides the blocks")
-    if scheduler not in SCHEDULERS:
-        raise ValueError(f"scheduler={scheduler!r} is unknown: choose from {list(SCHEDULERS)}")
+    if given.get("scheduler") and not scheduling.is_default:
+        raise ValueError(
+            "give a scheduler part, or scheduler, policy and max_queue_delay, not both: the part "
+            "decides who goes first"
+        )
     where, path = choose_device(device), resolve_model(model)
     config = load_config(path)
     kind = choose_dtype(dtype, config.torch_dtype, where)
@@ -88,7 +90,7 @@ def assemble(
         attention=select_backend(
             attention_backend, device=where, dtype=kind, needs_window=needs_window
         ),
-        scheduler=SCHEDULERS[scheduler],
+        scheduler=scheduling.make_scheduler(),
         admission=partial(Admission, model_limit=config.max_position_embeddings),
         device=where,
         dtype=kind,
@@ -115,7 +117,10 @@ def assemble(
         # More than every sequence at its longest could never be used.
         num_blocks = min(fits, max_num_seqs * -(-max_model_len // block_size))
     check_fits(config, num_blocks=num_blocks, block_size=block_size, dtype=kind, device=where)
-    blocks = BlockManager(fitted.block_pool(num_blocks), block_size)
+    space = scheduling.make_swap_space(config, block_size=block_size, dtype=kind, device=where)
+    num_host_blocks = 0 if space is None else space.pool.num_blocks
+    check_swap_space(scheduling.swap_space)
+    blocks = BlockManager(fitted.block_pool(num_blocks), block_size, space)
     admission = fitted.admission(
         max_model_len=max_model_len, pool_tokens=blocks.capacity, vocab_size=config.vocab_size
     )
@@ -136,6 +141,7 @@ def assemble(
         max_model_len=max_model_len,
         async_scheduling=async_scheduling,
         enforce_eager=enforce_eager,
+        num_host_blocks=num_host_blocks,
     )
     engine = EngineCore(
         policy,
@@ -143,6 +149,7 @@ def assemble(
         admission,
         eos_token_ids=_eos_token_ids(config, tokenizer),
         seed=seed,
+        max_num_waiting=scheduling.max_num_waiting,
         async_scheduling=async_scheduling,
         debug_invariants=debug_invariants,
     )

@@ -12,11 +12,12 @@ import torch
 
 from minillm_serve.assemble import assemble
 from minillm_serve.collector import Collector
-from minillm_serve.core import FinishReason, PartError, Request, SamplingParams
+from minillm_serve.core import FinishReason, PartError, Policy, Request, SamplingParams
 from minillm_serve.outputs import RequestOutput
 from minillm_serve.parts import SLOTS
 from minillm_serve.progress import Progress
-from minillm_serve.prompts import Message, Prompt, as_list, one_each
+from minillm_serve.prompts import Message, Prompt, as_list, chat_ids, one_each, one_priority_each
+from minillm_serve.scheduling import Scheduling
 from minillm_serve.stream import TextStream
 from minillm_serve.text.vocabulary import Vocabulary
 
@@ -38,7 +39,14 @@ class LLM:
         max_model_len: most tokens of a sequence, prompt and output; by default the model's own.
         seed: of the draws of requests that bring none.
         attention_backend: "auto" or a name; see `minillm_serve.runtime.attention.registry`.
-        scheduler: "continuous".
+        scheduler: "continuous", or for comparison "static" or "dynamic"; see `core.scheduler`.
+        policy: who goes first: "fcfs", "priority" (with ageing), "sjf" (shortest first), or a
+            `core.Policy` of your own.
+        max_queue_delay: seconds that a static or dynamic batch waits to be filled, where `engine`
+            is driven step by step. The methods here never wait: nobody else is coming.
+        swap_space: bytes of host memory for the KV of preempted sequences.
+        preemption: "recompute", "swap", or "auto", which takes what costs less.
+        max_num_waiting: refuse further requests (`core.Overloaded`) while so many wait.
         parts: parts of your own for slots of the engine, as in `{"block_pool": MyBlockPool}`; what
             each slot takes is in `minillm_serve.parts.SLOTS`. On start one line on stderr tells
             which parts are whose.
@@ -78,6 +86,11 @@ class LLM:
         seed: int = 0,
         attention_backend: str = "auto",
         scheduler: str = "continuous",
+        policy: str | Policy = "fcfs",
+        max_queue_delay: float | None = None,
+        swap_space: int = 0,
+        preemption: str = "auto",
+        max_num_waiting: int | None = None,
         parts: Mapping[str, Any] | None = None,
         async_scheduling: bool | None = None,
         enforce_eager: bool = False,
@@ -96,7 +109,14 @@ class LLM:
             max_model_len=max_model_len,
             seed=seed,
             attention_backend=attention_backend,
-            scheduler=scheduler,
+            scheduling=Scheduling(
+                scheduler=scheduler,
+                policy=policy,
+                max_queue_delay=max_queue_delay,
+                swap_space=swap_space,
+                preemption=preemption,
+                max_num_waiting=max_num_waiting,
+            ),
             parts=parts,
             async_scheduling=async_scheduling,
             enforce_eager=enforce_eager,
@@ -122,6 +142,7 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        priority: int | Sequence[int] = 0,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
         """Completes prompts, batched together.
@@ -129,6 +150,7 @@ class LLM:
         Args:
             prompts: a prompt or a list of them; each a string or a list of token ids.
             sampling_params: one for all, or one for each prompt.
+            priority: likewise; the lower goes first under `LLM(policy="priority")`.
             use_tqdm: show progress and output tokens/s.
 
         Returns:
@@ -139,9 +161,8 @@ class LLM:
         """
         asked = as_list(prompts)
         params = one_each(sampling_params, len(asked))
-        return self._run(
-            [self._request(*pair) for pair in zip(asked, params, strict=True)], use_tqdm
-        )
+        ranks = one_priority_each(priority, len(asked))
+        return self._run([self._request(*each) for each in zip(asked, params, ranks)], use_tqdm)
 
     def chat(
         self,
@@ -187,27 +208,20 @@ class LLM:
         Raises:
             ValueError: no messages, or no chat template.
         """
-        if not messages:
-            raise ValueError("messages is empty: give at least one message")
-        for message in messages:
-            if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
-                raise ValueError(
-                    f"message {message!r}: expected {{'role': ..., 'content': ...}}, as in "
-                    "[{'role': 'user', 'content': 'Hello'}]"
-                )
-        if not getattr(self.tokenizer, "chat_template", None):
-            raise ValueError(f"{self.model_path.name} has no chat template: use generate()")
-        # The template writes the special tokens itself; the tokenizer must not add them again.
-        text = self.tokenizer.apply_chat_template(
-            [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
-        )
-        return list(self.tokenizer.encode(text, add_special_tokens=False))
+        return chat_ids(self.tokenizer, messages, self.model_path.name)
 
-    def _request(self, prompt: Prompt, params: SamplingParams) -> tuple[Request, str | None]:
+    def _request(
+        self, prompt: Prompt, params: SamplingParams, priority: int = 0
+    ) -> tuple[Request, str | None]:
         text = prompt if isinstance(prompt, str) else None
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        name = f"llm-{next(self._numbers)}"
-        return Request(request_id=name, prompt_token_ids=tuple(ids), params=params), text
+        request = Request(
+            request_id=f"llm-{next(self._numbers)}",
+            prompt_token_ids=tuple(ids),
+            params=params,
+            priority=priority,
+        )
+        return request, text
 
     def _add(self, requests: list[tuple[Request, str | None]]) -> list[Collector]:
         # All are checked before any is queued, so that a refusal leaves nothing behind.
@@ -250,6 +264,7 @@ class LLM:
         with self._lock, self._contained():
             if self._fatal is not None:
                 return 0, 0
+            self.engine.flush()  # nobody else is coming: it is we who would let them in
             updates = self.engine.step()
             collectors = [self._collectors[update.request_id] for update in updates]
             for collector, update in zip(collectors, updates, strict=True):

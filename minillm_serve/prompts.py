@@ -1,6 +1,7 @@
 """What people pass to `LLM.generate`, in all its forms, as lists."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from minillm_serve.core import RequestRefused, SamplingParams
 
@@ -49,3 +50,41 @@ def one_each(
             f"{len(params)} sampling_params for {count} prompts: give one, or one for each prompt"
         )
     return list(params)
+
+
+def one_priority_each(priority: int | Sequence[int], count: int) -> list[int]:
+    """A priority for each of `count` prompts.
+
+    Raises:
+        ValueError: more or fewer than the prompts.
+    """
+    if isinstance(priority, int):
+        return [priority] * count
+    if len(priority) != count:
+        raise ValueError(
+            f"{len(priority)} priorities for {count} prompts: give one, or one for each prompt"
+        )
+    return list(priority)
+
+
+def chat_ids(tokenizer: Any, messages: Sequence[Message], model: str) -> list[int]:
+    """Ids of a conversation in a tokenizer's chat template, up to the assistant's turn.
+
+    Raises:
+        ValueError: no messages, or no chat template; `model` says whose.
+    """
+    if not messages:
+        raise ValueError("messages is empty: give at least one message")
+    for message in messages:
+        if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
+            raise ValueError(
+                f"message {message!r}: expected {{'role': ..., 'content': ...}}, as in "
+                "[{'role': 'user', 'content': 'Hello'}]"
+            )
+    if not getattr(tokenizer, "chat_template", None):
+        raise ValueError(f"{model} has no chat template: use generate()")
+    # The template writes the special tokens itself; the tokenizer must not add them again.
+    text = tokenizer.apply_chat_template(
+        [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
+    )
+    return list(tokenizer.encode(text, add_special_tokens=False))

@@ -12,6 +12,7 @@ from benchmarks.gpu.case import Case, Results, Work
 from benchmarks.gpu.cases import CASES
 from benchmarks.gpu.roofs import Roof, find_roof
 from benchmarks.gpu.session import Session
+from benchmarks.gpu.suite import run_suite
 from benchmarks.gpu.timing import milliseconds
 
 #: Largest difference from float64 that rounding explains, in shares of the largest result.
@@ -31,6 +32,8 @@ def check(session: Session) -> None:
                 name = f"{case.name}, {str(dtype).removeprefix('torch.')}, input {number}"
                 session.attempt("correct", name, partial(_check_one, session, case, dtype, size))
     session.attempt("correct", "offsets beyond 2^31 elements (B140)", lambda: _far(session))
+    if not session.dry:  # the rehearsal is itself one of the tests
+        session.attempt("correct", "the kernels' tests", lambda: run_suite(session.left))
 
 
 def _check_one(

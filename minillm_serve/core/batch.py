@@ -25,10 +25,29 @@ class ScheduledSequence:
     num_tokens: int
     samples: bool
 
+    @classmethod
+    def of(cls, sequence: Sequence, num_tokens: int) -> "ScheduledSequence":
+        """The next so many tokens of a sequence."""
+        start = sequence.num_computed
+        return cls(sequence, start, num_tokens, start + num_tokens == len(sequence))
+
     @property
     def end(self) -> int:
         """Position after the last one computed."""
         return self.start + self.num_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Blocks of a preempted sequence on their way to host memory, or back.
+
+    Attributes:
+        sequence: whose blocks.
+        moves: pairs (from, to): a block of the one memory, a block of the other.
+    """
+
+    sequence: Sequence
+    moves: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +57,37 @@ class Batch:
     Attributes:
         scheduled: one entry a sequence; empty when there is nothing to run.
         preempted: sequences that lost their blocks to make room for this step.
+        swap_out: blocks to copy to the host before the step. Then
+        swap_in: blocks to copy from there, maybe into those that were just copied out.
+        num_idle: rows that a fixed batch drags along although their sequence has ended.
     """
 
     scheduled: tuple[ScheduledSequence, ...]
     preempted: tuple[Sequence, ...] = ()
+    swap_out: tuple[Swap, ...] = ()
+    swap_in: tuple[Swap, ...] = ()
+    num_idle: int = 0
 
     @property
     def num_tokens(self) -> int:
         """Tokens computed in this step, over all sequences."""
         return sum(s.num_tokens for s in self.scheduled)
+
+    @property
+    def concerned(self) -> tuple[Sequence, ...]:
+        """Everybody whose KV is computed or copied, each once."""
+        swapped = (swap.sequence for swap in (*self.swap_out, *self.swap_in))
+        return tuple(dict.fromkeys((*(s.sequence for s in self.scheduled), *swapped)))
+
+    @property
+    def blocks_to_swap_out(self) -> tuple[tuple[int, int], ...]:
+        """Pairs (block of the pool, block of the host)."""
+        return tuple(move for swap in self.swap_out for move in swap.moves)
+
+    @property
+    def blocks_to_swap_in(self) -> tuple[tuple[int, int], ...]:
+        """Pairs (block of the host, block of the pool)."""
+        return tuple(move for swap in self.swap_in for move in swap.moves)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,12 @@ from minillm_serve.core.scheduler import Scheduler
 def quiet_steps(scheduler: Scheduler) -> int:
     """Decode steps ahead in which no running sequence ends and the pool suffices for all.
 
-    0 if anybody has something else to compute than one token. Whether somebody who waits would be
+    0 if anybody has something else to compute than one token, or if the scheduler does not say of
+    itself that it goes on like that (`Scheduler.is_steady`). Whether somebody who waits would be
     let in is for the caller to know: not if the last step let nobody in and nothing has changed.
     """
     running = scheduler.running
-    if not running or scheduler.leaving:
+    if not running or scheduler.leaving or not scheduler.is_steady:
         return 0
     steps = min(_steps_left(scheduler, sequence) for sequence in running) - 1
     free = scheduler.blocks.pool.num_free

@@ -1,5 +1,6 @@
 """The loop: schedule, execute, commit."""
 
+import math
 import random
 import time
 from collections import deque
@@ -8,12 +9,14 @@ from dataclasses import dataclass, replace
 
 from minillm_serve.core.admission import AdmissionPolicy
 from minillm_serve.core.batch import Batch, SequenceUpdate
-from minillm_serve.core.errors import EngineStalled, RequestRefused
+from minillm_serve.core.errors import EngineStalled, Overloaded, RequestRefused
 from minillm_serve.core.executor import Executor, StepHandle
 from minillm_serve.core.invariants import check_batch, check_idle, check_invariants
 from minillm_serve.core.metrics import RequestMetrics, StepRecord
+from minillm_serve.core.record import ScheduleRecord
 from minillm_serve.core.request import FinishReason, Request, Sequence, SequenceStatus
 from minillm_serve.core.scheduler import Scheduler
+from minillm_serve.core.snapshot import snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,8 @@ class _Flight:
     batch: Batch
     handle: StepHandle
     record: StepRecord
+    schedule: ScheduleRecord | None  # where it is noted, and
+    number: int  # as which step
 
 
 class EngineCore:
@@ -49,8 +54,13 @@ class EngineCore:
         seed: seeds the draws of requests that bring no seed of their own.
         clock: returns the time in seconds; replaced by a simulated one in simulations.
         on_step: called with a `StepRecord` after every step.
+        max_num_waiting: refuse newcomers while so many wait; by default there is no limit.
         async_scheduling: schedule a step while the one before it runs. The tokens are the same.
         debug_invariants: check the bookkeeping around every step.
+
+    Attributes:
+        metrics: of the requests that are in the engine.
+        record: notes which sequence computed what in which step, if there is one.
     """
 
     def __init__(
@@ -63,18 +73,22 @@ class EngineCore:
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
         on_step: Callable[[StepRecord], None] | None = None,
+        max_num_waiting: int | None = None,
         async_scheduling: bool = False,
         debug_invariants: bool = False,
     ) -> None:
         self.scheduler = scheduler
+        scheduler.clock = clock
         self.executor = executor
         self.admission = admission
         self.eos_token_ids = frozenset(eos_token_ids)
         self.clock = clock
         self.on_step = on_step
+        self.max_num_waiting = max_num_waiting
         self.async_scheduling = async_scheduling
         self.debug_invariants = debug_invariants
-        self.metrics: dict[str, RequestMetrics] = {}  # of the requests that are in the engine
+        self.metrics: dict[str, RequestMetrics] = {}
+        self.record: ScheduleRecord | None = None
         self._sequences: dict[str, Sequence] = {}
         self._flights: deque[_Flight] = deque()  # the oldest first
         self._seeds = random.Random(seed)
@@ -84,6 +98,24 @@ class EngineCore:
         """Whether another step would do anything."""
         return self.scheduler.num_unfinished > 0
 
+    @property
+    def idle_until(self) -> float | None:
+        """When to call `step` again if nobody comes before; None: now.
+
+        Infinity: when somebody comes. (Or, if the scheduler waits for others on purpose, after
+        `flush`.)
+        """
+        if not self.has_unfinished:
+            return math.inf
+        wakeup = self.scheduler.next_wakeup
+        if wakeup is None or self._flights:
+            return None
+        return min(wakeup, self.scheduler.deadlines.next)
+
+    def flush(self) -> None:
+        """Says that nobody else is coming, so that no batch waits to be filled."""
+        self.scheduler.flush()
+
     def add_request(self, request: Request) -> RequestMetrics:
         """Queues a request.
 
@@ -92,6 +124,7 @@ class EngineCore:
 
         Raises:
             RequestRefused: it can never be served, or its id is in use. Nothing has changed.
+            Overloaded: too many wait already. Nothing has changed.
         """
         if request.request_id in self._sequences:
             raise RequestRefused(
@@ -99,9 +132,16 @@ class EngineCore:
                 "or choose another id"
             )
         self.admission.check(request)
+        if self.max_num_waiting is not None and len(self.scheduler.waiting) >= self.max_num_waiting:
+            raise Overloaded(
+                f"request {request.request_id!r} is refused, since {self.max_num_waiting} wait "
+                "already: send it again later, or raise max_num_waiting"
+            )
         seed = self._seeds.getrandbits(64)
-        sequence = Sequence(request, eos_token_ids=self.eos_token_ids, seed=seed)
         arrival = self.clock() if request.arrival_time is None else request.arrival_time
+        sequence = Sequence(
+            request, eos_token_ids=self.eos_token_ids, seed=seed, arrival_time=arrival
+        )
         self._sequences[request.request_id] = sequence
         self.metrics[request.request_id] = RequestMetrics(arrival)
         self.scheduler.add(sequence)
@@ -131,6 +171,8 @@ class EngineCore:
     def step(self) -> list[SequenceUpdate]:
         """Runs one step and tells which sequences got tokens or ended.
 
+        (Or none, if the scheduler waits on purpose; see `idle_until`.)
+
         Raises:
             EngineStalled: sequences are unfinished but none could be scheduled.
             Exception: whatever the executor raised; the sequences of that step have then ended
@@ -138,16 +180,18 @@ class EngineCore:
         """
         if not self.has_unfinished:
             return []
+        updates = self._expire()
         most = 2 if self.async_scheduling else 1
         try:
             while len(self._flights) < most and self._launch():
                 pass
-            if not self._flights:
+            if self._flights:
+                updates += self._land()
+            elif self.has_unfinished and self.scheduler.next_wakeup is None:
                 raise EngineStalled(
                     f"{self.scheduler.num_unfinished} sequences are unfinished and "
                     f"{type(self.scheduler).__name__} scheduled none of them"
                 )
-            updates = self._land()
         finally:
             self._settle()
         if self.debug_invariants:
@@ -159,12 +203,12 @@ class EngineCore:
         if self._flights and self.scheduler.is_tight:
             return False
         began = self.clock()
-        batch = self.scheduler.schedule()
+        batch = self.scheduler.next_batch()
         if not batch.scheduled:
             return False
         if self.debug_invariants:
             check_batch(self.scheduler, batch)
-        record = self._snapshot(batch, began)
+        record = snapshot(self.scheduler, batch, began)
         for item in batch.scheduled:
             metrics = self.metrics[item.sequence.request.request_id]
             if metrics.first_scheduled_time is None:
@@ -174,8 +218,9 @@ class EngineCore:
         except BaseException as error:
             self._fail(batch, error)
             raise
+        noted = self.record.begin(batch, record) if self.record is not None else 0
         self.scheduler.advance(batch)
-        self._flights.append(_Flight(batch, handle, record))
+        self._flights.append(_Flight(batch, handle, record, self.record, noted))
         return True
 
     def _land(self) -> list[SequenceUpdate]:
@@ -191,6 +236,8 @@ class EngineCore:
             raise
         updates = self.scheduler.commit(flight.batch, result)
         ended = self.clock()
+        if flight.schedule is not None:
+            flight.schedule.end(flight.number, ended)
         for update in updates:
             self._note(update, ended)
         if self.on_step is not None:
@@ -200,6 +247,16 @@ class EngineCore:
             self.on_step(replace(record, ended=ended, num_sampled=sampled, finished=finished))
         return updates
 
+    def _expire(self) -> list[SequenceUpdate]:
+        """Ends whoever has waited for the first step beyond the deadline."""
+        if self.scheduler.deadlines.next == math.inf:
+            return []
+        now = self.clock()
+        updates = self.scheduler.expire(now)
+        for update in updates:
+            self._note(update, now)
+        return updates
+
     def _settle(self) -> None:
         """With nobody left to serve, waits for what still runs: an idle engine holds nothing."""
         while self._flights and not self.has_unfinished:
@@ -207,8 +264,7 @@ class EngineCore:
 
     def _fail(self, batch: Batch, error: BaseException) -> bool:
         """Ends the sequences of a failed step, whose KV may be half written; False without any."""
-        alive = [item.sequence for item in batch.scheduled]
-        alive = [s for s in alive if s.status is not SequenceStatus.FINISHED]
+        alive = [s for s in batch.concerned if s.status is not SequenceStatus.FINISHED]
         for sequence in alive:
             sequence.error = f"{type(error).__name__}: {error}"
             self.scheduler.finish(sequence, FinishReason.ERROR)
@@ -231,20 +287,3 @@ class EngineCore:
         metrics = self.metrics.pop(sequence.request.request_id)
         metrics.finished_time = now
         metrics.num_preemptions = sequence.num_preemptions
-
-    def _snapshot(self, batch: Batch, began: float) -> StepRecord:
-        """The step as it is about to run: what it holds is known before, what it gave after."""
-        scheduler, pool = self.scheduler, self.scheduler.blocks.pool
-        holders = (*scheduler.running, *scheduler.leaving)
-        return StepRecord(
-            began=began,
-            ended=began,
-            num_scheduled=len(batch.scheduled),
-            num_tokens=batch.num_tokens,
-            num_sampled=0,
-            num_running=len(holders),
-            num_waiting=len(scheduler.waiting),
-            num_preempted=len(batch.preempted),
-            blocks_used=pool.num_blocks - pool.num_free,
-            tokens_stored=sum(s.num_computed for s in holders) + batch.num_tokens,
-        )

@@ -8,6 +8,13 @@ class RequestRefused(ValueError):
     """
 
 
+class Overloaded(RequestRefused):
+    """A request was turned away because too many wait already; later it may be welcome.
+
+    (A server says 503, or 429, where any other refusal is a 400.)
+    """
+
+
 class OutOfBlocks(RuntimeError):
     """The pool has fewer free blocks than were asked for; nothing was taken."""
 

@@ -20,6 +20,9 @@ class Executor(Protocol):
     It reads everything it needs of the sequences before it returns. Steps run in the order in
     which they were submitted, so that a block given back by one may be written by the next.
 
+    Swaps come before the step: first everything in `Batch.swap_out`, then `Batch.swap_in`. They are
+    ordered with the steps as well: a step still under way may write the blocks that are copied.
+
     A scheduled position at or past the end of `Sequence.token_ids` is a pending token: the one
     that the step submitted just before samples for this sequence. (Should that step fail, any
     token will do: the sequence has ended.)

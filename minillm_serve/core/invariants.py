@@ -25,10 +25,8 @@ def check_invariants(scheduler: Scheduler) -> None:
         _expect(sequence.num_under_way > 0, f"no step uses its blocks any more: {sequence}")
         _expect(sequence not in scheduler.running, f"running and leaving: {sequence}")
     for sequence in scheduler.waiting:
-        waits = sequence.status in (SequenceStatus.WAITING, SequenceStatus.PREEMPTED)
-        _expect(waits, f"in the queue, but not waiting: {sequence}")
-        empty = not sequence.block_table and sequence.num_computed == 0
-        _expect(empty, f"waiting, but holding blocks: {sequence}")
+        _check_waiting(scheduler, sequence)
+    _check_swap_space(scheduler)
 
 
 def check_batch(scheduler: Scheduler, batch: Batch) -> None:
@@ -63,6 +61,9 @@ def check_idle(scheduler: Scheduler) -> None:
     _expect(not scheduler.leaving, f"{len(scheduler.leaving)} sequences never let go of")
     pool = scheduler.blocks.pool
     _expect(pool.num_free == pool.num_blocks, f"{pool.num_blocks - pool.num_free} blocks leaked")
+    if (space := scheduler.blocks.swap_space) is not None:
+        held = space.pool.num_blocks - space.pool.num_free - len(space.vacated)
+        _expect(held == 0, f"{held} blocks of the host leaked")
 
 
 def _check_blocks(scheduler: Scheduler) -> None:
@@ -81,6 +82,33 @@ def _check_blocks(scheduler: Scheduler) -> None:
     )
 
 
+def _check_swap_space(scheduler: Scheduler) -> None:
+    space = scheduler.blocks.swap_space
+    if space is None:
+        return
+    named = Counter(space.vacated)
+    for sequence in scheduler.waiting:
+        named.update(sequence.host_table)
+    for block in range(space.pool.num_blocks):
+        _expect(
+            space.pool.ref_count(block) == named[block],
+            f"block {block} of the host is referenced {space.pool.ref_count(block)} times "
+            f"and named by {named[block]} tables",
+        )
+
+
+def _check_waiting(scheduler: Scheduler, sequence: Sequence) -> None:
+    swapped = sequence.status is SequenceStatus.SWAPPED
+    waits = swapped or sequence.status in (SequenceStatus.WAITING, SequenceStatus.PREEMPTED)
+    _expect(waits, f"in the queue, but not waiting: {sequence}")
+    _expect(not sequence.block_table, f"waiting, but holding blocks: {sequence}")
+    _expect(swapped or sequence.num_computed == 0, f"computed tokens without blocks: {sequence}")
+    _expect(
+        len(sequence.host_table) == scheduler.blocks.num_blocks_for(sequence.num_computed),
+        f"{len(sequence.host_table)} blocks on the host: {sequence}",
+    )
+
+
 def _check_running(scheduler: Scheduler, sequence: Sequence) -> None:
     _expect(sequence.status is SequenceStatus.RUNNING, f"in the running set: {sequence}")
     _expect(sequence.num_uncomputed >= 1, f"nothing left to compute: {sequence}")
@@ -88,6 +116,7 @@ def _check_running(scheduler: Scheduler, sequence: Sequence) -> None:
     covered = len(sequence.block_table) * scheduler.blocks.block_size
     _expect(sequence.num_computed <= covered, f"computed tokens without blocks: {sequence}")
     surplus = len(sequence.block_table) - scheduler.blocks.num_blocks_for(len(sequence))
+    _expect(not sequence.host_table, f"running, but with blocks on the host: {sequence}")
     _expect(surplus <= 0, f"{surplus} blocks more than it has tokens for: {sequence}")
 
 

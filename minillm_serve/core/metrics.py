@@ -61,6 +61,9 @@ class StepRecord:
         blocks_used: blocks referenced during the step.
         tokens_stored: tokens whose KV was in the pool when the step had run.
         finished: ids of requests that ended with this step.
+        num_idle: rows that a fixed batch dragged along although their sequence had ended.
+        blocks_swapped_out: blocks copied to host memory before the step.
+        blocks_swapped_in: blocks copied back.
     """
 
     began: float
@@ -74,3 +77,6 @@ class StepRecord:
     blocks_used: int
     tokens_stored: int
     finished: tuple[str, ...] = ()
+    num_idle: int = 0
+    blocks_swapped_out: int = 0
+    blocks_swapped_in: int = 0

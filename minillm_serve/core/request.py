@@ -1,5 +1,6 @@
 """What was asked (`Request`), and the stream of tokens grown for it (`Sequence`)."""
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
@@ -15,6 +16,7 @@ class FinishReason(StrEnum):
     LENGTH = "length"  # max_tokens, the context limit, or the whole KV pool
     ABORT = "abort"  # the caller went away
     ERROR = "error"  # the computation failed for this sequence
+    DEADLINE = "deadline"  # it was still waiting for its first step when its deadline passed
 
 
 class SequenceStatus(Enum):
@@ -22,7 +24,8 @@ class SequenceStatus(Enum):
 
     WAITING = "waiting"  # never run, holds no blocks
     RUNNING = "running"  # holds blocks, takes part in steps
-    PREEMPTED = "preempted"  # lost its blocks, waits at the head of the queue to recompute
+    PREEMPTED = "preempted"  # lost its blocks, waits to compute its tokens again
+    SWAPPED = "swapped"  # its blocks lie in host memory, where they wait for room
     FINISHED = "finished"
 
 
@@ -36,12 +39,25 @@ class Request:
         params: how to sample and when to stop. `params.seed` may be None: the engine then
             draws one.
         arrival_time: in seconds of the engine's clock; None lets the engine read the clock.
+        priority: the lower goes first, where the policy asks for it (`core.scheduler.Priority`).
+        deadline: in seconds of the engine's clock: if it has not begun by then, it need not.
+
+    Raises:
+        ValueError: the priority is no whole number, or the deadline no number.
     """
 
     request_id: str
     prompt_token_ids: tuple[int, ...]
     params: SamplingParams = field(default_factory=SamplingParams)
     arrival_time: float | None = None
+    priority: int = 0
+    deadline: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.priority, int):
+            raise ValueError(f"priority={self.priority!r}: give a whole number, 0 by default")
+        if self.deadline is not None and math.isnan(self.deadline):
+            raise ValueError("deadline=nan: give seconds of the engine's clock, or None")
 
 
 class Sequence:
@@ -61,17 +77,24 @@ class Sequence:
         num_computed: tokens whose KV is in the cache or being computed.
         num_pending: tokens at the end that are being sampled.
         num_under_way: steps under way that the sequence takes part in.
+        arrival_time: in seconds of the engine's clock.
+        rank: its place among all others, given once by the policy: the lower goes first.
+        block_table: blocks of the pool that hold its KV; empty while it waits.
+        host_table: blocks of host memory that do, while it is swapped out.
     """
 
     __slots__ = (
+        "arrival_time",
         "block_table",
         "error",
         "finish_reason",
+        "host_table",
         "num_computed",
         "num_pending",
         "num_preemptions",
         "num_under_way",
         "prompt_logprobs",
+        "rank",
         "request",
         "seed",
         "status",
@@ -80,7 +103,12 @@ class Sequence:
     )
 
     def __init__(
-        self, request: Request, *, eos_token_ids: Collection[int] = (), seed: int = 0
+        self,
+        request: Request,
+        *,
+        eos_token_ids: Collection[int] = (),
+        seed: int = 0,
+        arrival_time: float = 0.0,
     ) -> None:
         params = request.params
         self.request = request
@@ -92,7 +120,10 @@ class Sequence:
         self.num_computed = 0
         self.num_pending = 0
         self.num_under_way = 0
+        self.arrival_time = arrival_time
+        self.rank: tuple[float, int] = (0.0, 0)
         self.block_table: list[int] = []
+        self.host_table: list[int] = []
         self.status = SequenceStatus.WAITING
         self.finish_reason: FinishReason | None = None
         self.error: str | None = None

@@ -94,7 +94,8 @@ def silu_mul(gate_up: Tensor) -> Tensor:
 
 
 def _fusible(x: Tensor) -> bool:
-    return x.dtype is torch.float32 and x.device.type == "cpu" and not torch.is_grad_enabled()
+    on_cpu = x.dtype is torch.float32 and x.device.type == "cpu"
+    return on_cpu and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
 def _on_gpu(x: Tensor) -> bool:

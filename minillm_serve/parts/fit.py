@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from minillm_serve.core import AdmissionPolicy, BlockAllocator, Scheduler
+from minillm_serve.core import AdmissionPolicy, BlockAllocator, MakeScheduler
 from minillm_serve.parts.admission import fit_admission
 from minillm_serve.parts.attention import fit_attention
 from minillm_serve.parts.budget import fit_kv_budget
@@ -31,7 +31,7 @@ class Fitted:
     kv_budget: KVBudget
     block_pool: Callable[[int], BlockAllocator]
     attention: AttentionBackend
-    scheduler: type[Scheduler]
+    scheduler: MakeScheduler
     admission: Callable[..., AdmissionPolicy]
 
 
@@ -39,7 +39,7 @@ def fit_parts(
     parts: Parts,
     *,
     attention: AttentionBackend,
-    scheduler: type[Scheduler],
+    scheduler: MakeScheduler,
     admission: Callable[..., AdmissionPolicy],
     device: torch.device,
     dtype: torch.dtype,

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from minillm_serve.core import Batch, Scheduler
+from minillm_serve.core import Batch, MakeScheduler, Scheduler
 from minillm_serve.core.invariants import check_batch
 from minillm_serve.parts.part import Part
 from minillm_serve.parts.rehearsal import rehearse
 
 
-def fit_scheduler(part: Part | None, ours: type[Scheduler]) -> type[Scheduler]:
+def fit_scheduler(part: Part | None, ours: MakeScheduler) -> MakeScheduler:
     """Somebody's scheduler, watched; ours if there is none.
 
     Raises:
@@ -21,7 +21,7 @@ def fit_scheduler(part: Part | None, ours: type[Scheduler]) -> type[Scheduler]:
         return ours
     part.check_class()
     watched = _watched(part)
-    part.check_signature(part.value, Scheduler, "__init__")
+    part.check_signature(part.value, MakeScheduler.__call__, "__init__")
     part.check_signature(part.value.schedule, Scheduler.schedule, "schedule")
     with part.trial("a rehearsal"):
         served = rehearse(scheduler=watched)

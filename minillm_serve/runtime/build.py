@@ -12,6 +12,7 @@ from minillm_serve.core.sampling_params import SamplingParams
 from minillm_serve.models.transformer import DecoderLayer, Transformer
 from minillm_serve.runtime.attention.base import AttentionBackend
 from minillm_serve.runtime.cuda_graphs import CudaCapture, GraphRunner
+from minillm_serve.runtime.host_blocks import HostBlocks
 from minillm_serve.runtime.kv_cache import KVCache
 from minillm_serve.runtime.torch_executor import TorchExecutor
 
@@ -28,8 +29,12 @@ def build_executor(
     max_model_len: int,
     async_scheduling: bool = False,
     enforce_eager: bool = False,
+    num_host_blocks: int = 0,
 ) -> TorchExecutor:
-    """Allocates the KV cache and builds an executor over it; see `LLM` for the arguments."""
+    """Allocates the KV cache and builds an executor over it; see `LLM` for the arguments.
+
+    (There, `num_host_blocks` is as many as `swap_space` holds.)
+    """
     recorded = device.type == "cuda" and not enforce_eager and backend.capabilities.can_be_recorded
     kv_cache = KVCache.allocate(
         model.config,
@@ -59,6 +64,7 @@ def build_executor(
         max_model_len=max_model_len,
         threaded=threaded,
         make_graphs=make_graphs,
+        host_blocks=HostBlocks(kv_cache, num_host_blocks) if num_host_blocks else None,
     )
 
 

@@ -1,6 +1,9 @@
 """Where and in what numbers an engine computes, and how data gets there and back."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -53,6 +56,17 @@ def choose_dtype(dtype: str | torch.dtype, own: str, device: torch.device) -> to
     chosen = getattr(torch, dtype)
     assert isinstance(chosen, torch.dtype)
     return chosen
+
+
+def working_on(device: torch.device) -> AbstractContextManager[object]:
+    """Makes a GPU the one that kernels, streams and events belong to, in this thread."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+@cache
+def has_triton() -> bool:
+    """Whether Triton is installed: there is none for macOS and Windows."""
+    return find_spec("triton") is not None
 
 
 def upload(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor]:

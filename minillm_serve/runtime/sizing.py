@@ -150,6 +150,20 @@ def check_fits(
         )
 
 
+def check_swap_space(swap_space: int) -> None:
+    """Refuses swap space that the host has no memory for.
+
+    Raises:
+        ValueError: saying how much is wanted and how much is free.
+    """
+    free = _free_host_memory()
+    if swap_space > free:
+        raise ValueError(
+            f"swap_space={swap_space} bytes are {swap_space / GIB:.1f} GiB, but {free / GIB:.1f} "
+            "GiB of host memory are free: lower it"
+        )
+
+
 def _free_host_memory() -> int:
     """Bytes that could be had, caches of the file system included."""
     try:

@@ -16,7 +16,8 @@ from minillm_serve.runtime.attention.base import (
     PagedAttention,
 )
 from minillm_serve.runtime.cuda_graphs import GraphRunner
-from minillm_serve.runtime.device import Arrival
+from minillm_serve.runtime.device import Arrival, working_on
+from minillm_serve.runtime.host_blocks import HostBlocks
 from minillm_serve.runtime.inputs import StepInputs, build_inputs
 from minillm_serve.runtime.kv_cache import KVCache
 from minillm_serve.runtime.sampling.outputs import Reading, read_logits
@@ -62,6 +63,7 @@ class TorchExecutor:
         max_model_len: no position reaches it; by default the model's own limit.
         threaded: run steps in a thread, in the order of their submission.
         make_graphs: records decode steps, given what runs one.
+        host_blocks: where preempted sequences' blocks go, if they are swapped at all.
     """
 
     def __init__(
@@ -73,14 +75,17 @@ class TorchExecutor:
         max_model_len: int | None = None,
         threaded: bool = False,
         make_graphs: Callable[[Callable[[StepInputs], Tensor]], GraphRunner] | None = None,
+        host_blocks: HostBlocks | None = None,
     ) -> None:
         self.model = model
         self.kv_cache = kv_cache
         self.backend = backend
+        self.host_blocks = host_blocks
         self.device = kv_cache.k[0].device
         length = max_model_len or model.config.max_position_embeddings
         self.write_rotated = backend.rotating_writer(model.frequencies, length)
-        self.graphs = make_graphs(self.forward) if make_graphs is not None else None
+        with working_on(self.device):
+            self.graphs = make_graphs(self.forward) if make_graphs is not None else None
         self._thread = ThreadPoolExecutor(1, initializer=share_threads) if threaded else None
         # Which sample of the step submitted last is whose; and of the step run last, the samples.
         self._rows: dict[Sequence, int] = {}
@@ -88,6 +93,10 @@ class TorchExecutor:
 
     def submit(self, batch: Batch) -> RunningStep | QueuedStep:
         """Starts the step."""
+        with working_on(self.device):
+            return self._submit(batch)
+
+    def _submit(self, batch: Batch) -> RunningStep | QueuedStep:
         inputs = build_inputs(
             batch,
             block_size=self.kv_cache.block_size,
@@ -97,14 +106,16 @@ class TorchExecutor:
         )
         rows = {batch.scheduled[index].sequence: row for row, index in enumerate(inputs.sampled)}
         if self._thread is None:
-            step: RunningStep | QueuedStep = self._run(inputs)
+            step: RunningStep | QueuedStep = self._run(inputs, batch)
         else:
-            step = QueuedStep(self._thread.submit(lambda: self._run(inputs).wait()))
+            step = QueuedStep(self._thread.submit(lambda: self._run(inputs, batch).wait()))
         self._rows = rows
         return step
 
     @torch.inference_mode()
-    def _run(self, inputs: StepInputs) -> RunningStep:
+    def _run(self, inputs: StepInputs, batch: Batch) -> RunningStep:
+        if self.host_blocks is not None:
+            self.host_blocks.swap(batch.blocks_to_swap_out, batch.blocks_to_swap_in)
         before, self._tokens = self._tokens, None
         if before is not None and len(inputs.pending_rows):
             inputs.token_ids[inputs.pending_rows] = before[inputs.pending_from]

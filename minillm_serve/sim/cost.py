@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from minillm_serve.core.batch import Batch
+from minillm_serve.core.swap_space import RecoveryCost
 from minillm_serve.sim.shapes import Hardware, ModelShape
 
 
@@ -40,7 +41,10 @@ class Work:
 
     @classmethod
     def of(cls, batch: Batch) -> Work:
-        """The work of a batch: row i of a slice attends to start + i + 1 tokens."""
+        """The work of a batch: row i of a slice attends to start + i + 1 tokens.
+
+        The idle rows of a fixed batch are computed as well, as wide as its widest row.
+        """
         sequences = tokens = samples = context = pairs = 0
         for item in batch.scheduled:
             count = item.num_tokens
@@ -49,7 +53,20 @@ class Work:
             samples += item.samples
             context += item.start + count
             pairs += count * item.start + count * (count + 1) // 2
-        return cls(sequences, tokens, samples, context, pairs)
+        work = cls(sequences, tokens, samples, context, pairs)
+        return work.padded(batch.num_idle, max((s.end for s in batch.scheduled), default=0))
+
+    def padded(self, rows: int, width: int) -> Work:
+        """The same with so many rows more, each of which attends to `width` tokens for nobody."""
+        if not rows:
+            return self
+        return Work(
+            self.sequences + rows,
+            self.tokens + rows,
+            self.samples + rows,
+            self.context + rows * width,
+            self.pairs + rows * width,
+        )
 
     @classmethod
     def decode(cls, batch: int, context: int) -> Work:
@@ -74,6 +91,8 @@ class CostModel:
         overhead_s: seconds a step takes before it moves a byte: launches, scheduling, sampling.
         memory_efficiency: share of the bandwidth that is reached [e_m].
         compute_efficiency: share of the peak that is reached [e_c].
+        host_bytes_s: bytes that cross the bus to host memory, a second. (PCIe 4.0 x16 carries
+            31.5 GB/s in each direction, of which about 25 arrive.)
 
     Raises:
         ValueError: an efficiency or a number of bits is not positive, or the overhead is negative.
@@ -86,9 +105,11 @@ class CostModel:
     overhead_s: float = 0.0
     memory_efficiency: float = 1.0
     compute_efficiency: float = 1.0
+    host_bytes_s: float = 25e9
 
     def __post_init__(self) -> None:
-        for name in ("weight_bits", "kv_bits", "memory_efficiency", "compute_efficiency"):
+        names = "weight_bits kv_bits memory_efficiency compute_efficiency host_bytes_s"
+        for name in names.split():
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name}={getattr(self, name)!r}: give a positive number")
         if not 0 <= self.overhead_s < math.inf:
@@ -114,6 +135,21 @@ class CostModel:
             flops / (peak * self.compute_efficiency),
         )
 
+    def swap_seconds(self, tokens: int) -> float:
+        """The time to copy the KV of so many tokens to the host, or back; steps wait for it."""
+        return tokens * self.model.kv_bytes_per_token(self.kv_bits / 8) / self.host_bytes_s
+
+    def recovery(self, block_size: int) -> RecoveryCost:
+        """What a preempted sequence costs, by which an engine chooses to swap it or not."""
+        model = self.model
+        return RecoveryCost(
+            flops_per_token=2 * model.matmul_parameters,
+            flops_per_pair=4 * model.num_layers * model.num_heads * model.head_dim,
+            flops_s=self.hardware.flops(self.weight_bits) * self.compute_efficiency,
+            block_bytes=block_size * model.kv_bytes_per_token(self.kv_bits / 8),
+            host_bytes_s=self.host_bytes_s,
+        )
+
     def seconds_of_run(self, first: Work, steps: int) -> float:
         """The time of `steps` decode steps, of which `first` is the first one.
 
@@ -121,6 +157,11 @@ class CostModel:
         same amount: an arithmetic series.
         """
         return steps * self.seconds(first) + self._growth(first) * steps * (steps - 1) / 2
+
+    def ends_of_run(self, first: Work, steps: int, began: float) -> list[float]:
+        """When each of these steps ends."""
+        step, growth = self.seconds(first), self._growth(first)
+        return [began + k * step + growth * k * (k - 1) / 2 for k in range(1, steps + 1)]
 
     def steps_within(self, first: Work, seconds: float) -> int:
         """How many decode steps it takes until `seconds` have gone by; at least 1."""

@@ -33,6 +33,10 @@ class SimClock:
             raise ValueError(f"seconds={seconds!r}: time does not run backwards")
         self.now += seconds
 
+    def wait_until(self, time: float) -> None:
+        """Lets time go by until then, if it has not come yet."""
+        self.now = max(self.now, time)
+
 
 @dataclass(frozen=True, slots=True)
 class _Done:
@@ -48,14 +52,19 @@ class SimExecutor:
     Args:
         cost: prices batches.
         clock: advanced by every step; the engine reads the same one.
+        block_size: tokens a block (P), for blocks that are swapped.
     """
 
-    def __init__(self, cost: CostModel, clock: SimClock) -> None:
+    def __init__(self, cost: CostModel, clock: SimClock, block_size: int = 16) -> None:
         self.cost = cost
         self.clock = clock
+        self.block_size = block_size
 
     def submit(self, batch: Batch) -> _Done:
         """Runs a step in no time of ours."""
+        if batch.swap_out or batch.swap_in:
+            blocks = len(batch.blocks_to_swap_out) + len(batch.blocks_to_swap_in)
+            self.clock.advance(self.cost.swap_seconds(blocks * self.block_size))
         self.clock.advance(self.cost.seconds(Work.of(batch)))
         outputs = tuple(_SAMPLED if item.samples else _NOTHING for item in batch.scheduled)
         return _Done(StepResult(outputs))

@@ -18,11 +18,13 @@ class Outcome:
 
     Attributes:
         num_refused: requests that were not let in.
+        num_expired: requests that were dropped, having waited too long to begin.
         num_preemptions: how often a sequence lost its blocks.
     """
 
     def __init__(self) -> None:
         self.num_refused = 0
+        self.num_expired = 0
         self.num_preemptions = 0
         self._users = array("q")
         self._prompts = array("q")

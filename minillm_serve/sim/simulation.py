@@ -13,42 +13,31 @@ over all decode steps at once, with the same result.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
-from typing import Protocol
 
 from minillm_serve.core import (
     BlockManager,
     BlockPool,
     ContinuousScheduler,
     EngineCore,
+    FinishReason,
+    MakeScheduler,
     Request,
     RequestMetrics,
     RequestRefused,
     SamplingParams,
-    Scheduler,
     StepRecord,
+    SwapSpace,
 )
 from minillm_serve.core.coasting import coast, quiet_steps
 from minillm_serve.sim.arrivals import Arrival
 from minillm_serve.sim.cost import CostModel, Work
 from minillm_serve.sim.executor import TOKEN, SimClock, SimExecutor
 from minillm_serve.sim.outcome import Outcome
-
-
-class MakeScheduler(Protocol):
-    """A scheduler class, or anything that builds one alike."""
-
-    def __call__(
-        self,
-        blocks: BlockManager,
-        *,
-        max_num_seqs: int,
-        max_num_batched_tokens: int,
-        max_len: int,
-    ) -> Scheduler: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +65,12 @@ class Simulation:
         max_num_seqs: most sequences that run at once.
         max_num_batched_tokens: the token budget of a step.
         max_model_len: most tokens of a sequence; by default all that the pool holds.
-        scheduler: a `Scheduler` class.
+        num_host_blocks: blocks of host memory, to swap out to where that costs less than computing
+            again.
+        scheduler: a `Scheduler` class, or `partial(StaticScheduler, max_queue_delay=1.0)`.
+        max_num_waiting: newcomers are refused while so many wait.
+        max_wait: seconds after which who has not begun is dropped.
+        priority: gives each request its priority, for policies that ask.
         on_step: called with the record of every step. Steps are then run one by one.
         stride: stride over quiet steps (same results, much faster).
     """
@@ -90,13 +84,20 @@ class Simulation:
         max_num_seqs: int = 256,
         max_num_batched_tokens: int = 2048,
         max_model_len: int | None = None,
+        num_host_blocks: int = 0,
         scheduler: MakeScheduler = ContinuousScheduler,
+        max_num_waiting: int | None = None,
+        max_wait: float = math.inf,
+        priority: Callable[[Arrival], int] = lambda arrival: 0,
         on_step: Callable[[StepRecord], None] | None = None,
         stride: bool = True,
     ) -> None:
-        blocks = BlockManager(BlockPool(num_blocks), block_size)
+        pays = cost.recovery(block_size).swap_is_cheaper
+        space = SwapSpace(num_host_blocks, pays) if num_host_blocks else None
+        blocks = BlockManager(BlockPool(num_blocks), block_size, space)
         limit = LengthLimit(min(max_model_len or blocks.capacity, blocks.capacity))
         self.cost, self.clock = cost, SimClock()
+        self.max_wait, self.priority = max_wait, priority
         self.stride = stride and on_step is None
         self._observer = on_step
         self._was_quiet = False
@@ -107,10 +108,11 @@ class Simulation:
                 max_num_batched_tokens=max_num_batched_tokens,
                 max_len=limit.max_len,
             ),
-            SimExecutor(cost, self.clock),
+            SimExecutor(cost, self.clock, block_size),
             limit,
             clock=self.clock,
             on_step=self._note,
+            max_num_waiting=max_num_waiting,
         )
         self._numbers = count()
 
@@ -133,8 +135,7 @@ class Simulation:
         outcome, world = Outcome(), _World(arrivals)
         inside: dict[str, tuple[Arrival, RequestMetrics]] = {}
         while self.engine.has_unfinished or world.next_time is not None:
-            if not self.engine.has_unfinished and world.next_time is not None:
-                self.clock.advance(max(0.0, world.next_time - self.clock.now))
+            self._pause(world.next_time)
             came = world.until(self.clock.now)
             for arrival in came:
                 self._let_in(arrival, inside, outcome)
@@ -145,6 +146,17 @@ class Simulation:
                         world.add(following)
         return outcome
 
+    def _pause(self, next_time: float | None) -> None:
+        """Lets time go by until there is something to do."""
+        until = self.engine.idle_until
+        if until is None:
+            return
+        until = until if next_time is None else min(until, next_time)
+        if until == math.inf:
+            self.engine.flush()
+        else:
+            self.clock.wait_until(until)
+
     def _let_in(
         self, arrival: Arrival, inside: dict[str, tuple[Arrival, RequestMetrics]], outcome: Outcome
     ) -> None:
@@ -154,6 +166,8 @@ class Simulation:
             prompt_token_ids=_prompt(arrival.prompt_tokens),
             params=_params(arrival.output_tokens),
             arrival_time=arrival.time,
+            priority=self.priority(arrival),
+            deadline=None if self.max_wait == math.inf else arrival.time + self.max_wait,
         )
         try:
             inside[name] = arrival, self.engine.add_request(request)
@@ -168,26 +182,36 @@ class Simulation:
         for update in self.engine.step():
             if update.finish_reason is not None:
                 arrival, metrics = inside.pop(update.request_id)
-                outcome.add(arrival, metrics)
+                if update.finish_reason is FinishReason.DEADLINE:
+                    outcome.num_expired += 1
+                else:
+                    outcome.add(arrival, metrics)
                 ended.append(arrival)
         return ended
 
     def _stride_on(
         self, until: float | None, inside: dict[str, tuple[Arrival, RequestMetrics]]
     ) -> bool:
-        """Takes all quiet steps that begin before `until` at once; False if there is none."""
+        """Takes all quiet steps that begin before `until`, or the next deadline, at once.
+
+        False if there is none.
+        """
         if not self.stride or not self._was_quiet:
             return False
         scheduler = self.engine.scheduler
         steps = quiet_steps(scheduler)
-        if steps < 1:
+        if steps < 1 or scheduler.deadlines.next <= self.clock.now:
             return False
-        num_tokens = sum(map(len, scheduler.running))
-        batch = len(scheduler.running)
+        lengths = list(map(len, scheduler.running))
+        batch, num_tokens = len(lengths), sum(lengths)
         first = Work(batch, batch, batch, num_tokens, num_tokens)
-        if until is not None:
+        first = first.padded(scheduler.num_idle, max(lengths))
+        until = min(math.inf if until is None else until, scheduler.deadlines.next)
+        if until < math.inf:
             steps = min(steps, self.cost.steps_within(first, until - self.clock.now))
         coast(scheduler, steps, TOKEN)
+        if self.engine.record is not None:
+            self.engine.record.repeat(self.cost.ends_of_run(first, steps, self.clock.now))
         self.clock.advance(self.cost.seconds_of_run(first, steps))
         for sequence in scheduler.running:
             inside[sequence.request.request_id][1].num_output_tokens += steps

@@ -1,13 +1,14 @@
 """The GPU check, rehearsed without a GPU: all its logic, tiny shapes, interpreted kernels."""
 
 import json
+import subprocess
 import sys
 
 import pytest
 import torch
 
 from benchmarks import gpu_check
-from benchmarks.gpu import kernels
+from benchmarks.gpu import kernels, suite
 from benchmarks.gpu.case import Goal, Work
 from benchmarks.gpu.cases import CASES
 from benchmarks.gpu.children import MARK, run_child
@@ -23,6 +24,7 @@ def report():
     return Report({"hardware": "a rehearsal"})
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_a_dry_run_goes_through_every_section_and_nothing_fails(tmp_path, capsys):
     out = tmp_path / "gpu.json"
     assert gpu_check.main(["--dry-run", "--output", str(out)]) == 0
@@ -109,6 +111,32 @@ def test_a_section_runs_in_a_process_of_its_own(tmp_path):
     assert gpu_check.main(options) == 0
     entries = json.loads(out.read_text())["entries"]
     assert sum(entry["section"] == "correct" for entry in entries) == len(CASES) + 1
+
+
+def test_the_kernels_own_tests_are_run_by_their_own_rules(tmp_path):
+    good, bad = tmp_path / "test_good.py", tmp_path / "test_bad.py"
+    good.write_text("def test_it(): pass")
+    bad.write_text("def test_it(): assert 1 == 2")
+    passed = suite.run_suite(100, (*suite.PYTEST, *suite.OPTIONS, str(good)))
+    assert passed["remarks"][0].startswith("1 passed")
+    with pytest.raises(ArithmeticError, match=r"FAILED .*::test_it - assert 1 == 2"):
+        suite.run_suite(100, (*suite.PYTEST, *suite.OPTIONS, str(bad)))
+
+
+def test_tests_that_cannot_be_run_here_or_in_time_are_skipped():
+    assert suite.run_suite(9, needs="no_such_module")["why"] == "no_such_module is not installed"
+    slow = suite.run_suite(1, child("import time; time.sleep(60)"))
+    assert slow == {"status": "skipped", "why": "not done after 1 s"}
+
+
+def test_started_as_a_file_it_hides_no_module_of_others():
+    """benchmarks/ holds a kernels.py and a profile.py, and so do others under the same names."""
+    shown = "import runpy, sys; sys.argv = ['x', '--help']; sys.path.insert(0, 'benchmarks')\n"
+    shown += "try: runpy.run_path('benchmarks/gpu_check.py', run_name='__main__')\n"
+    shown += "except SystemExit: pass\n"
+    shown += "import profile; print(profile.__file__)"
+    done = subprocess.run(child(shown), cwd=suite.ROOT, capture_output=True, text=True)
+    assert "benchmarks" not in done.stdout.splitlines()[-1], done.stderr
 
 
 def work(ours, exact, **options):

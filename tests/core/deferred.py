@@ -12,6 +12,7 @@ class Step:
     def __init__(self, executor: "DeferredExecutor", batch: Batch) -> None:
         self.executor = executor
         self.result: StepResult | None = None
+        self.swaps = batch.blocks_to_swap_out, batch.blocks_to_swap_in
         self.sequences = [item.sequence for item in batch.scheduled]
         self.slices = [(item.start, item.end, item.samples) for item in batch.scheduled]
         self.tables = [list(item.sequence.block_table) for item in batch.scheduled]
@@ -30,8 +31,8 @@ class DeferredExecutor(OracleExecutor):
     that needs a token which nobody sampled fails.
     """
 
-    def __init__(self, num_blocks: int, block_size: int) -> None:
-        super().__init__(num_blocks, block_size)
+    def __init__(self, num_blocks: int, block_size: int, num_host_blocks: int = 0) -> None:
+        super().__init__(num_blocks, block_size, num_host_blocks)
         self.queue: deque[Step] = deque()
         self.sampled: dict[Sequence, int] = {}
         self.submitted: list[Step] = []
@@ -46,6 +47,7 @@ class DeferredExecutor(OracleExecutor):
 
     def run_one(self) -> None:
         step = self.queue.popleft()
+        self.swap(*step.swaps)
         before, self.sampled = self.sampled, {}
         outputs = []
         for i, sequence in enumerate(step.sequences):

@@ -17,6 +17,7 @@ from minillm_serve.core import (
     SamplingParams,
     SequenceOutput,
     StepResult,
+    SwapSpace,
 )
 
 VOCAB = 97
@@ -46,15 +47,28 @@ class Done:
         return self._result
 
 
+def copy_blocks(sources, targets, moves) -> None:
+    assert len({target for _, target in moves}) == len(moves), "a block is written twice"
+    for target, block in [(target, list(sources[source])) for source, target in moves]:
+        targets[target] = block
+
+
 class OracleExecutor:
-    def __init__(self, num_blocks: int, block_size: int) -> None:
+    def __init__(self, num_blocks: int, block_size: int, num_host_blocks: int = 0) -> None:
         self.block_size = block_size
         # -1 is what nobody has written: reading it gives a wrong token at once.
         self.memory = [[-1] * block_size for _ in range(num_blocks)]
+        self.host = [[-1] * block_size for _ in range(num_host_blocks)]
         self.batches: list[Batch] = []
+
+    def swap(self, out, back) -> None:
+        """Copies blocks. What is read all lies there before anything is written, as on a device."""
+        copy_blocks(self.memory, self.host, out)
+        copy_blocks(self.host, self.memory, back)
 
     def submit(self, batch: Batch) -> Done:
         self.batches.append(batch)
+        self.swap(batch.blocks_to_swap_out, batch.blocks_to_swap_in)
         for item in batch.scheduled:
             for position in range(item.start, item.end):
                 block, row = self._slot(item.sequence.block_table, position)
@@ -81,28 +95,41 @@ def make_engine(
     max_num_seqs: int = 8,
     max_num_batched_tokens: int = 16,
     max_model_len: int = 1000,
+    num_host_blocks: int = 0,
     executor=None,
+    scheduler=ContinuousScheduler,
     **options,
 ) -> EngineCore:
-    blocks = BlockManager(BlockPool(num_blocks), block_size)
+    space = SwapSpace(num_host_blocks) if num_host_blocks else None
+    blocks = BlockManager(BlockPool(num_blocks), block_size, space)
     admission = Admission(
         max_model_len=max_model_len, pool_tokens=blocks.capacity, vocab_size=VOCAB
     )
-    scheduler = ContinuousScheduler(
+    policy = scheduler(
         blocks,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         max_len=admission.max_len,
     )
-    executor = executor or OracleExecutor(num_blocks, block_size)
+    executor = executor or OracleExecutor(num_blocks, block_size, num_host_blocks)
     options.setdefault("debug_invariants", True)
-    return EngineCore(scheduler, executor, admission, **options)
+    return EngineCore(policy, executor, admission, **options)
 
 
-def request(name: str, prompt: list[int], max_tokens: int | None = 8, **params) -> Request:
+def request(
+    name: str,
+    prompt: list[int],
+    max_tokens: int | None = 8,
+    *,
+    priority: int = 0,
+    deadline: float | None = None,
+    **params,
+) -> Request:
     return Request(
         request_id=name,
         prompt_token_ids=tuple(prompt),
+        priority=priority,
+        deadline=deadline,
         params=SamplingParams(max_tokens=max_tokens, temperature=0, **params),
     )
 
@@ -113,6 +140,7 @@ def run(engine: EngineCore, *, max_steps: int = 10_000) -> dict[str, list[int]]:
     for _ in range(max_steps):
         if not engine.has_unfinished:
             return tokens
+        engine.flush()
         for update in engine.step():
             tokens.setdefault(update.request_id, []).extend(update.new_token_ids)
     raise AssertionError(f"still busy after {max_steps} steps")

@@ -174,7 +174,7 @@ def test_a_sequence_preempted_in_flight_keeps_the_token_that_it_was_given():
     def schedule():
         calls.append(1)
         if len(calls) in (3, 5):
-            scheduler._preempt(scheduler.running[-1])
+            scheduler.preempt(scheduler.running[-1])
         return honest()
 
     scheduler.schedule = schedule

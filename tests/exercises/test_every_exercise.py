@@ -117,7 +117,7 @@ def test_b146_no_grade_id_is_used_by_two_exercises() -> None:
 
 
 @each
-def test_the_commited_release_is_what_the_source_generates(exercise: Exercise) -> None:
+def test_the_committed_release_is_what_the_source_generates(exercise: Exercise) -> None:
     """If it fails: python -m minillm_serve.course.exercises.release (or `exercises reset`)."""
     folder = ROOT / "exercises" / exercise.folder
     assert generate(ROOT, exercise.folder) == {

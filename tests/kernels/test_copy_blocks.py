@@ -52,6 +52,15 @@ def test_keys_and_values_may_share_a_tensor_b133():
     assert_same_bits([both], [want])
 
 
+def test_tensors_may_begin_anywhere():
+    together = bits(4, 3, 1, 1, 9, dtype=torch.float16)  # three caches of 18 bytes a block
+    caches = list(together.unbind(1))
+    want = together.clone()
+    want[3] = want[0]
+    copy_blocks(caches, caches, [(0, 3)])
+    assert_same_bits([together], [want])
+
+
 def test_a_block_in_two_pools_keeps_its_number():
     old, new = [bits(4, 1, 2, 16)], [bits(4, 1, 2, 16, seed=1)]
     copy_blocks(old, new, [(1, 2), (2, 1)])  # a swap of names, which one pool could not do

@@ -1,5 +1,9 @@
 """The decode kernel against float64: interpreted, or compiled where there is a GPU."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 import triton
@@ -217,6 +221,25 @@ def test_what_the_kernel_cannot_read_is_refused_by_name():
     ]:
         with pytest.raises(ValueError, match=message):
             paged_decode(**{**good, **bad}, scale=1.0, max_seq_len=40)
+
+
+LAUNCH = """
+import torch
+from minillm_serve.kernels.paged_decode import paged_decode
+
+q, cache = torch.zeros(1, 1, 16), torch.zeros(1, 1, 16, 16)
+table, lens = torch.zeros(1, 1).int(), torch.ones(1).int()
+try:
+    paged_decode(q, cache, cache, table, lens, scale=1.0, max_seq_len=1)
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_on_a_cpu_without_the_interpreter_the_launcher_says_what_to_set_b134():
+    env = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-c", LAUNCH], env=env, capture_output=True, text=True)
+    assert "set TRITON_INTERPRET=1 before the first import" in done.stdout, done.stderr
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from minillm_serve.kernels.random_numbers import uniform, wrap_seed
 from minillm_serve.kernels.sample import NO_TOKEN, argmax, sample
@@ -17,7 +17,7 @@ from minillm_serve.core import SamplingParams
 from minillm_serve.kernels import sample as kernels
 from minillm_serve.runtime.sampling import randomness
 from minillm_serve.runtime.sampling.choice import Choice
-from minillm_serve.runtime.sampling.sampler import choose
+from minillm_serve.runtime.sampling.sampler import choose_by_torch
 from tests.kernels.interpret import DEVICE, poisoned
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -60,8 +60,8 @@ def draw(logits, choices):
 
 
 def reference(logits, choices):
-    last = torch.zeros(len(logits), dtype=torch.int64, device=DEVICE)
-    return choose(logits, choices, last).reported.tolist()
+    tokens, healthy = choose_by_torch(logits, choices)
+    return torch.where(healthy, tokens, NO_TOKEN).tolist()
 
 
 def normal(*shape, dtype=torch.float32, seed=0):
@@ -174,10 +174,11 @@ filters = st.builds(
     SamplingParams,
     top_k=st.sampled_from([0, -1, 1, 2, 3, 5, 16, 1000]),
     top_p=st.sampled_from([0.0, 0.125, 0.25, 0.5, 0.75, 0.9375, 1.0]),
-    min_p=st.sampled_from([0.0, 1e-300, 0.25, 0.3, 0.5, 1.0]),
+    min_p=st.sampled_from([0.0, 1e-300, 0.25, 0.25 + 1e-12, 0.3, 0.5, 1.0]),
 )
 
 
+@example([4, 8], [SamplingParams(min_p=0.25 + 1e-12)])  # above 0.25 until it is made a float32
 @settings(max_examples=60, deadline=None)
 @given(sixteenths, st.lists(filters, min_size=1, max_size=4))
 def test_any_filters_keep_what_a_sort_would_keep_ties_and_all(row, params):
@@ -185,6 +186,12 @@ def test_any_filters_keep_what_a_sort_would_keep_ties_and_all(row, params):
     possible = {i for i, weight in enumerate(weights) if weight > 0}
     got = [found & possible for found in kept(weights, params)]
     assert got == [sorted_and_kept(weights, p) & possible for p in params]
+
+
+def test_weights_that_are_neighbours_as_floats_are_told_apart():
+    weights = [1 - step / 2**24 for step in (3, 1, 0, 2, 4, 2)]
+    params = [SamplingParams(top_k=k) for k in range(1, 7)]
+    assert kept(weights, params) == [sorted_and_kept(weights, p) for p in params]
 
 
 @pytest.mark.parametrize("spread", [0.1, 3.0, 30.0])
@@ -237,6 +244,15 @@ def test_argmax_takes_the_lowest_id_of_equals(vocab, dtype):
     out = torch.full((6,), -77, device=DEVICE)
     assert argmax(room[:, 8 : vocab + 8], out=out) is out
     assert out.tolist() == [row.index(max(row)) for row in logits.tolist()]
+
+
+def test_ties_in_earlier_parts_leave_no_room_for_later_ones():
+    logits = torch.zeros(128, device=DEVICE)
+    logits[127] = 3.0  # the only token of the second part that is kept
+    rows, choices = logits.expand(24, -1), [choice(seed=seed, top_k=50) for seed in range(24)]
+    tokens = draw(rows, choices)
+    assert tokens == reference(rows, choices)
+    assert {token for token in tokens if token > 48} == {127}
 
 
 def test_a_row_depends_neither_on_its_neighbours_nor_on_the_tiling_b89_b91(monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from minillm_serve import LLM, SamplingParams
+from tests.llm.tiny import save_tiny
 from tests.models.tiny import prompt
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -33,6 +34,19 @@ def test_a_tiny_model_generates_32_tokens_like_the_torch_backend(tiny_dir, overl
     want = greedy(LLM(tiny_dir, attention_backend="torch", **options), prompts, 32)
     llm = LLM(tiny_dir, attention_backend="triton", async_scheduling=overlapped, **options)
     assert greedy(llm, prompts, 32) == want
+
+
+@pytest.mark.parametrize(
+    ("model_type", "options"),
+    [("qwen3", {}), ("mistral", {"sliding_window": 9})],
+    ids=["norm of heads", "window"],
+)
+def test_what_other_models_need_is_there(tmp_path, model_type, options):
+    path = save_tiny(tmp_path, model_type, **options)
+    prompts = [prompt(length, seed=length) for length in (3, 20)]
+    common = {"device": DEVICE, "dtype": "float32", "num_blocks": 8}
+    want = greedy(LLM(path, attention_backend="torch", **common), prompts, 8)
+    assert greedy(LLM(path, attention_backend="triton", **common), prompts, 8) == want
 
 
 @pytest.mark.model

@@ -1,7 +1,13 @@
 """What every policy shares: the queue, the running set, and what happens after a step."""
 
+import time
 from abc import ABC, abstractmethod
+from bisect import insort
 from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from typing import ClassVar
 
 from minillm_serve.core.batch import (
     Batch,
@@ -12,17 +18,18 @@ from minillm_serve.core.batch import (
 from minillm_serve.core.block_manager import BlockManager
 from minillm_serve.core.errors import InvariantViolation
 from minillm_serve.core.request import FinishReason, Sequence, SequenceStatus
-from minillm_serve.core.scheduler.queue import WaitingQueue
+from minillm_serve.core.scheduler.policy import FirstComeFirstServed, Policy
+from minillm_serve.core.scheduler.queue import Deadlines, WaitingQueue
 
 
 class Scheduler(ABC):
     """Decides which sequences compute how many tokens in the next step.
 
-    A policy implements `schedule`. The life of a sequence is the same under all of them:
+    A subclass implements `schedule`. The life of a sequence is the same under all of them:
 
         add -> waiting --admit--> running --commit--> finished
                   ^                  |
-                  +----preempt-------+      (blocks given back, to be computed again)
+                  +----preempt-------+      (blocks given back, to be swapped in or computed again)
 
     The next step may be scheduled while one runs: `advance` says that a batch is under way, and
     everything that is known of a sequence without the batch's result is then true of it already.
@@ -34,7 +41,21 @@ class Scheduler(ABC):
         max_num_batched_tokens: most tokens computed in one step (the token budget).
         max_len: length, in tokens, at which a sequence ends. At most the pool's capacity, so
             that the oldest sequence alone can always go on, if it may preempt all others.
+        policy: who goes first, and gives way last; by default whoever came first.
+
+    Attributes:
+        clock: the time in seconds; the engine hands over its own.
+        waiting: in order of rank.
+        running: in order of rank, if all come in by `admit`.
+        draining: nobody else is coming for now, so there is nobody to wait for; see `flush`.
+        num_preemptions: how often a running sequence lost its blocks. Of these,
+        num_swaps: how often they were copied to the host.
     """
+
+    #: As long as nobody comes, ends or lacks a block, each step is like the one before: every
+    #: running sequence computes one token. Simulations then take many steps in one stride. Whoever
+    #: decides otherwise (by the time, say, or by turns) leaves this as it is.
+    is_steady: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -43,6 +64,7 @@ class Scheduler(ABC):
         max_num_seqs: int,
         max_num_batched_tokens: int,
         max_len: int,
+        policy: Policy | None = None,
     ) -> None:
         for name, value in (
             ("max_num_seqs", max_num_seqs),
@@ -59,12 +81,18 @@ class Scheduler(ABC):
         self.max_num_seqs = max_num_seqs
         self.max_num_batched_tokens = max_num_batched_tokens
         self.max_len = max_len
+        self.policy = policy or FirstComeFirstServed()
+        self.clock: Callable[[], float] = time.monotonic
         self.waiting = WaitingQueue()
-        self.running: list[Sequence] = []  # in order of admission
+        self.deadlines = Deadlines()
+        self.running: list[Sequence] = []
         # Holding blocks for a step under way, and to take part in no later one: aborted, found to
         # have ended while a further step was under way already, or about to reach their last token.
         self.leaving: list[Sequence] = []
+        self.draining = False
         self.num_preemptions = 0
+        self.num_swaps = 0
+        self._numbers = count()
         self._under_way: deque[Batch] = deque()
 
     @property
@@ -79,13 +107,65 @@ class Scheduler(ABC):
         missing = sum(self.blocks.num_missing(s, len(s)) for s in self.running)
         return missing > self.blocks.pool.num_free
 
+    @property
+    def num_idle(self) -> int:
+        """Rows of a fixed batch whose sequences have ended; see `Batch.num_idle`."""
+        return 0
+
+    @property
+    def next_wakeup(self) -> float | None:
+        """Until when it waits on purpose, for others to come; None if it does not.
+
+        Infinity: until somebody comes, or `flush`.
+        """
+        return None
+
+    def flush(self) -> None:
+        """Says that nobody else is coming, so that nobody is waited for. (Until somebody comes.)"""
+        self.draining = True
+
     def add(self, sequence: Sequence) -> None:
         """Queues a new sequence, which must have passed the door (`Admission`)."""
-        self.waiting.append(sequence)
+        number = next(self._numbers)
+        sequence.rank = self.policy.rank(sequence.request, number), number
+        self.waiting.add(sequence)
+        self.deadlines.add(sequence)
+        self.draining = False
 
     @abstractmethod
     def schedule(self) -> Batch:
         """Chooses what the next step runs, and gives those sequences their blocks."""
+
+    def next_batch(self) -> Batch:
+        """What the next step runs: what `schedule` chose, and the swaps that it led to."""
+        batch, space = self.schedule(), self.blocks.swap_space
+        if space is None or not batch.scheduled:
+            return batch
+        swap_out, swap_in = space.take()
+        return replace(batch, swap_out=swap_out, swap_in=swap_in)
+
+    def admit(self, sequence: Sequence) -> None:
+        """Moves a waiting sequence into the running set. It needs its blocks as well."""
+        self.waiting.remove(sequence)
+        insort(self.running, sequence, key=_rank)
+        sequence.status = SequenceStatus.RUNNING
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Takes a running sequence's blocks away; it waits again, by its old rank.
+
+        Its tokens stay. Their KV is copied to the host, if there is room and it pays, and is
+        computed again otherwise.
+        """
+        self.running.remove(sequence)
+        if self.blocks.swap_out(sequence):
+            sequence.status = SequenceStatus.SWAPPED
+            self.num_swaps += 1
+        else:
+            self.blocks.release(sequence)
+            sequence.status = SequenceStatus.PREEMPTED
+        sequence.num_preemptions += 1
+        self.num_preemptions += 1
+        self.waiting.add(sequence)
 
     def advance(self, batch: Batch) -> None:
         """Notes that a batch is under way, so that the next one can be scheduled meanwhile.
@@ -141,6 +221,15 @@ class Scheduler(ABC):
             self._end(sequence, reason)
             self._sweep()
 
+    def expire(self, now: float) -> list[SequenceUpdate]:
+        """Ends those who have never run though their deadline is past."""
+        expired = self.deadlines.pop_expired(now)
+        for sequence in expired:
+            deadline = sequence.request.deadline
+            sequence.error = f"still waiting for its first step at its deadline, {deadline:g} s"
+            self._end(sequence, FinishReason.DEADLINE)
+        return [SequenceUpdate(s, finish_reason=FinishReason.DEADLINE) for s in expired]
+
     def _land(self, batch: Batch) -> None:
         """A batch that was under way is not any more."""
         if not any(batch is b for b in self._under_way):
@@ -184,6 +273,7 @@ class Scheduler(ABC):
     def _end(self, sequence: Sequence, reason: FinishReason) -> None:
         if sequence.status is not SequenceStatus.RUNNING:
             self.waiting.remove(sequence)
+            self.blocks.release(sequence)  # what it has on the host, if it was swapped out
         elif sequence not in self.leaving:
             self.leaving.append(sequence)
         sequence.status = SequenceStatus.FINISHED
@@ -197,14 +287,9 @@ class Scheduler(ABC):
                 self.blocks.release(sequence)
         self.leaving = [s for s in self.leaving if not _is_gone(s)]
 
-    def _preempt(self, sequence: Sequence) -> None:
-        """Takes a running sequence's blocks away; its tokens stay and are computed again later."""
-        self.running.remove(sequence)
-        self.blocks.release(sequence)
-        sequence.status = SequenceStatus.PREEMPTED
-        sequence.num_preemptions += 1
-        self.num_preemptions += 1
-        self.waiting.push_front(sequence)
+
+def _rank(sequence: Sequence) -> tuple[float, int]:
+    return sequence.rank
 
 
 def _is_gone(sequence: Sequence) -> bool:

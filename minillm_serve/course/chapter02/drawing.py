@@ -101,6 +101,8 @@ def draw_sequences(
         plots.mark(label, "B", name)
     outline = sum(span.length for span in holders[place].spans)
     ax.barh(place, outline, height=0.92, color="none", edgecolor=plots.INK, lw=1.8)
+    for patch in ax.patches:  # all inside: the layout need not measure them
+        patch.set_in_layout(False)
     ax.set(xlim=(-34, LONGEST + 4), ylim=(len(holders) - 0.3, -0.7), yticks=[])
     ax.spines["left"].set_visible(False)
     ax.grid(axis="y", visible=False)
@@ -115,6 +117,8 @@ def draw_memory(ax: Axes, holders: tuple[Holder, ...], place: int) -> None:
             if spans:
                 patch = ax.add_patch(_patch(spans, STATES[state][0]))
                 plots.mark(patch, SYMBOL[state], f"seq{y + 1}")
+    for patch in ax.patches:
+        patch.set_in_layout(False)
     chosen = _patch(holders[place].spans, "none", 0.0)
     chosen.set(edgecolor=plots.INK, lw=1.8)
     ax.add_patch(chosen)

@@ -68,7 +68,7 @@ def make_tokens(batch: int, shortest: int, longest: int, *, device: str = "cpu")
     shape = (batch, KV_HEADS, longest, HEAD_DIM)
     q = torch.randn(batch, HEADS, HEAD_DIM, generator=draw)
     k, v = (torch.randn(shape, generator=draw) for _ in range(2))
-    return Tokens(*(x.to(device) for x in (q, k, v)), lengths.int().to(device))
+    return Tokens(q.to(device), k.to(device), v.to(device), lengths.int().to(device))
 
 
 def pages(

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -101,38 +103,52 @@ def draw(times: Times, P: int, mix: str) -> Figure:
     """Waste, length of the table, and time, over the block size."""
     fig, (waste, table, time) = plots.figure(1, 3, height=3.7, width_ratios=[1.15, 0.85, 1.15])
     L = mean_length(mix)
-    _draw_waste(waste, mix, L)
+    _draw_waste(waste, mix, L, P)
     entries = [-(-L // size) for size in BLOCK_SIZES]
     plots.mark(table.plot(BLOCK_SIZES, entries, "o-", ms=4, color=plots.PURPLE)[0], "L")
     table.set_yscale("log", base=2)
     table.set_yticks([1, 4, 16, 64, 256], ["1", "4", "16", "64", "256"])
-    plots.label(table, x="block size P", y="entries a sequence", title="Table")
-    _draw_times(time, times)
+    title = f"Table: {-(-L // P):.0f} entries"
+    plots.label(table, x="block size P", y="entries a sequence", title=title)
+    _draw_times(time, times, f"Time: {_times_at(times, P)}")
     for ax in (waste, table, time):
         _block_axis(ax)
         plots.mark(ax.axvline(P, color=plots.INK, lw=1.4, ls=":"), "P")
     return fig
 
 
-def _draw_waste(ax: Axes, mix: str, L: float) -> None:
+def _draw_waste(ax: Axes, mix: str, L: float, P: int) -> None:
     curve = [100 * half_a_block(size, L) for size in BLOCK_SIZES]
     (line,) = ax.plot(BLOCK_SIZES, curve, color=plots.COLORS["model"], label="half a block")
     plots.mark(line, "L", "P")
     seen = [100 * seen_waste(mix, size) for size in BLOCK_SIZES]
     plots.measured(ax, BLOCK_SIZES, seen, label="full server", markersize=6)
     ax.set_ylim(0, 1.15 * max(*curve, *seen))
-    plots.label(ax, x="block size P", y="held and empty (%)", title="Waste")
-    ax.legend(frameon=False, loc="upper left", fontsize=9)
+    plots.label(
+        ax, x="block size P", y="held and empty (%)", title=f"Waste: {seen_waste(mix, P):.0%}"
+    )
+    _legend(ax, "upper left")
 
 
-def _draw_times(ax: Axes, times: Times) -> None:
+def _times_at(times: Times, P: int) -> str:
+    """Every backend's price at one block size, in a few characters."""
+    found = [f"{at[P]:.1f} ×" for at in ratios(times).values() if P in at]
+    return ", ".join(found) or "not measured here"
+
+
+def _draw_times(ax: Axes, times: Times, title: str) -> None:
     for name, found in ratios(times).items():
         style, color, label = LOOKS[name]
         ax.plot(list(found), list(found.values()), style, ms=4, color=color, label=label)
     ax.axhline(1, color=plots.GREY, lw=1.2, ls="--")
     ax.set_ylim(0, None)
-    plots.label(ax, x="block size P", y="time / contiguous", title="Time")
-    ax.legend(frameon=False, fontsize=9)
+    plots.label(ax, x="block size P", y="time / time in contiguous memory", title=title)
+    _legend(ax, "best")
+
+
+def _legend(ax: Axes, place: Literal["upper left", "best"]) -> None:
+    """Readable over whatever lies below it."""
+    ax.legend(loc=place, fontsize=9, frameon=True, framealpha=0.85, edgecolor="none")
 
 
 def _block_axis(ax: Axes) -> None:
@@ -143,10 +159,6 @@ def _block_axis(ax: Axes) -> None:
 def draw_indirection(times: Times) -> Figure:
     """Only the times: the price of looking up where a block lies."""
     fig, ax = plots.figure(height=3.6)
-    _draw_times(ax, times)
+    _draw_times(ax, times, f"In blocks of 16: {_times_at(times, 16)}")
     _block_axis(ax)
-    found = ratios(times)
-    said = ", ".join(f"{name} {at[16]:.1f} ×" for name, at in found.items() if 16 in at)
-    title = f"In blocks of 16: {said}" if said else "Time over block size"
-    plots.label(ax, x="block size P", y="time / time in contiguous memory", title=title)
     return fig

@@ -42,7 +42,7 @@ class LedgerExperiment(FormulaExperiment):
     def __init__(self, **options: Any) -> None:
         self.picks = Picks(prefix=PREFIX)
         super().__init__(draw, knobs(), formula=FORMULA, symbols=SYMBOLS, **options)
-        self.children = (*self.children, self.picks)
+        self.children: tuple[Any, ...] = (*self.children, self.picks)
         self.picks.observe(self._picked, names="picked")
 
     def _picked(self, change: Any) -> None:
@@ -155,7 +155,8 @@ def draw(policy: str, P: int, mix: str, step: int, model: str, seq: int) -> Figu
     """Every policy's ledger; below it the sequences, and the memory that they point into."""
     fig, whole = plots.figure(height=6.9)
     whole.remove()
-    above, below = fig.subfigures(2, 1, height_ratios=[1, 2.3])
+    parts: Any = fig.subfigures(2, 1, height_ratios=[1, 2.3])
+    above, below = parts
     rows, memory = below.subplots(1, 2, width_ratios=[1.25, 1])
     moments = {name: watch(name, mix, P)[step - 1] for name in POLICIES}
     drawing.draw_ledgers(above.subplots(), moments, policy, _kv(model))

@@ -23,7 +23,7 @@ ROUND = (32, 64, 128, 256)
 
 CHAT = "chat: short, a few long"
 #: Mix -> lengths of prompts and of answers.
-MIXES = MappingProxyType(
+MIXES: MappingProxyType[str, tuple[Lengths, Lengths]] = MappingProxyType(
     {
         CHAT: (LogNormal(60, 1.0, high=256), LogNormal(120, 1.0, high=256)),
         "documents: long prompts": (LogNormal(240, 0.4, high=400), LogNormal(40, 0.8, high=112)),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
-
 from matplotlib.figure import Figure
 
 from minillm_serve.course import FormulaExperiment, Symbol, controls, plots
@@ -84,7 +82,7 @@ def _describe(model: str, batch: int, context: int, card: str) -> str:
     return (
         f"{intensity(model):g} FLOP a byte, and {card} needs {ridge(card):.0f} before arithmetic "
         f"is what takes the time. Without splitting, {started} programs for {there} "
-        f"multiprocessors: {ceil(busy * 100)} % of them have work."
+        f"multiprocessors: {busy:.0%} of them have work."
     )
 
 
@@ -98,9 +96,7 @@ def experiment() -> FormulaExperiment:
             "context": controls.powers_of_two("context L", 256, 131072, 8192, unit="tokens"),
             "card": controls.choice("card (β)", list(HARDWARE), "H200 SXM"),
         },
-        formula=(
-            r"t_{\text{floor}} = \frac{2 \cdot N \cdot H_{kv} \cdot D \cdot b \cdot B \cdot L}{\beta}"
-        ),
+        formula=r"t = \frac{2 \cdot N \cdot H_{kv} \cdot D \cdot b \cdot B \cdot L}{\beta}",
         symbols={
             "N": Symbol("N", "layers", control="model"),
             "H_kv": Symbol("H_{kv}", "KV heads", control="model"),

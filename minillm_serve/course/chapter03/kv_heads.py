@@ -1,5 +1,6 @@
 """Stages 4 and 5 of the decode kernel: a program for each KV head, or for each piece of one."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
 # ruff: noqa: N803 (compile-time arguments are in capitals)
 
 import triton

@@ -1,4 +1,4 @@
-"""How many bytes torch's operations move: what attention costs when it is put together from them."""
+"""How many bytes torch's operations move: what attention costs that is made of them."""
 
 from __future__ import annotations
 

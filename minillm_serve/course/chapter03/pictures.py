@@ -50,7 +50,7 @@ def idea() -> Figure:
     _words(ax, 2.65, 3.0, "look up")
     _words(ax, 8.85, 2.1, "load,\nwith a\nmask")
     _words(ax, 13.3, 2.85, "fold in")
-    _words(ax, 8.3, -0.6, "... and again with the next block: nothing is copied, nothing is put back")
+    _words(ax, 8.3, -0.6, "... and again with the next block. Nothing is copied, nothing put back")
     return figure
 
 

@@ -91,5 +91,5 @@ def decode_problem(
     exact = replace(found, q=q.double(), k_cache=k_cache.double(), v_cache=v_cache.double())
     answer = attend(NaiveAttention(), exact)
     tables, lens = found.metadata.block_tables, found.metadata.seq_lens
-    moved = (x.to(device) for x in (q, k_cache, v_cache, tables, lens))
-    return DecodeProblem(*moved, answer)
+    q, k_cache, v_cache, tables, lens = (x.to(device) for x in (q, k_cache, v_cache, tables, lens))
+    return DecodeProblem(q, k_cache, v_cache, tables, lens, answer)

@@ -4,6 +4,7 @@ Caches are `[num_blocks, H_kv, P, D]`; every kernel takes the same arguments and
 Block ids become int64 before they are multiplied: a cache of over 2^31 elements is normal.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
 # ruff: noqa: N803 (compile-time arguments are in capitals)
 
 import triton

@@ -51,7 +51,8 @@ class Launch:
 
     def programs(self) -> Iterator[Program]:
         """All of them, in the interpreter's order."""
-        return product(*map(range, self.grid))
+        across, down, deep = self.grid
+        return product(range(across), range(down), range(deep))
 
     def program_of(self, query_head: int, sequence: int, piece: int = 0) -> Program:
         """The program that works for this query head."""

@@ -176,11 +176,11 @@ class _Watch:
 
     def _home(self, addresses: np.ndarray[Any, Any], on: np.ndarray[Any, Any]) -> _Watched | None:
         """The watched tensor that the lanes point into; those that are off, if none is on."""
-        for lanes in (addresses[on], addresses[~on]):
-            for margins in (False, True):
-                for tensor in self.watched.values():
-                    if tensor.holds(lanes, margins=margins).any():
-                        return tensor
+        lanes = addresses[on] if on.any() else addresses
+        for margins in (False, True):
+            for tensor in self.watched.values():
+                if tensor.holds(lanes, margins=margins).any():
+                    return tensor
         return None
 
     def _stop_wild(

@@ -1,4 +1,4 @@
-"""Compiles a reader's own kernel for GPUs that need not be here: `compile_yours(...)` in a notebook."""
+"""Compiles a reader's own kernel for GPUs that need not be here."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ def described_fold(case: Case) -> str:
     """A case of `fold` in one line."""
     tail = ", the last of them masked but for one position" if case["empty"] else ""
     return (
-        f"{case['tiles']} tiles of scores around {case['size']:g}, each {case['rise']:+g} above the "
-        f"one before{tail}"
+        f"{case['tiles']} tiles of scores around {case['size']:g}, each {case['rise']:+g} above "
+        f"the one before{tail}"
     )
 
 

@@ -1,5 +1,6 @@
 """Kernels that call a learner's device function, so that it can be tried by itself."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
 # ruff: noqa: N803 (compile-time arguments are in capitals)
 
 import triton

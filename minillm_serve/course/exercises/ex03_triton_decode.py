@@ -148,7 +148,7 @@ DECODE = Part(
         "keys of 0, and so a score of 0 and a weight of e^0: what must their score be instead?",
         "for start in range(0, length, P): the block is tl.load(table_ptr + sequence * "
         "stride_table + start // P), kept is length - start; scores = tl.where((slot < length - "
-        "start)[None, :], scores, -inf). After the loop acc / total[:, None], stored with q's mask.",
+        "start)[None, :], scores, -inf). After the loop acc / total[:, None], with q's mask.",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""The KV pools that answers to ex03 are tried on: a few sequences amid blocks of others, and NaN."""
+"""The KV pools that answers to ex03 are tried on: a few sequences amid others, and NaN."""
 
 from __future__ import annotations
 

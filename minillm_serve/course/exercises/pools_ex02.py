@@ -49,11 +49,18 @@ def judge_script(case: Case, got: Any) -> None:
     Raises:
         CheckFailed: naming the call.
     """
-    books = Counter[int]()
     if not isinstance(got, list) or len(got) != len(case["calls"]) + 1:
         raise CheckFailed(
             "not every call was made: allocate handed out fewer blocks than it should"
         )
+    try:
+        _judge_log(case, got)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckFailed("the log of the calls is not the one that was kept") from error
+
+
+def _judge_log(case: Case, got: list[Any]) -> None:
+    books = Counter[int]()
     for number, (entry, step) in enumerate(zip(got, [("", 0), *case["calls"]], strict=True)):
         before = f"call {number}, {entry['call']}" if number else entry["call"]
         _judge_call(case["num_blocks"], books, step, entry, before)

@@ -52,12 +52,13 @@ def generate(
         model.config, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=dtype, device=cpu
     )
     blocks = BlockManager(BlockPool(NUM_BLOCKS), BLOCK_SIZE)
-    limits = {"max_num_seqs": 8, "max_num_batched_tokens": 64, "max_len": blocks.capacity}
     door = Admission(
         max_model_len=64, pool_tokens=blocks.capacity, vocab_size=VOCABULARY, model_limit=128
     )
-    executor = TorchExecutor(model, kv_cache, backend)
-    engine = EngineCore(ContinuousScheduler(blocks, **limits), executor, door)
+    scheduler = ContinuousScheduler(
+        blocks, max_num_seqs=8, max_num_batched_tokens=64, max_len=door.max_len
+    )
+    engine = EngineCore(scheduler, TorchExecutor(model, kv_cache, backend), door)
     greedy = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
     written: dict[str, list[int]] = {}
     for number, prompt in enumerate(prompts):

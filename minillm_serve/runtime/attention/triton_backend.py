@@ -1,6 +1,5 @@
 """Attention by Triton kernels: blocks are read where they lie, whatever a slice's length."""
 
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from minillm_serve.runtime.attention.base import (
     Capabilities,
     RotatingWriter,
 )
+from minillm_serve.runtime.device import has_triton
 
 
 class TritonAttention(AttentionBackend):
@@ -42,7 +42,7 @@ class TritonAttention(AttentionBackend):
     @classmethod
     def find_obstacle(cls, device: torch.device) -> str | None:
         """See `AttentionBackend.find_obstacle`."""
-        if find_spec("triton") is None:
+        if not has_triton():
             return "needs Triton, which is not installed (there is none for macOS and Windows)"
         from minillm_serve.kernels.canary import canary_kernel, explain_unrunnable
 

@@ -1,14 +1,13 @@
 """Chooses the next token of every row of a step."""
 
 from collections.abc import Sequence as Rows
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from minillm_serve.runtime.device import upload, upload_one
+from minillm_serve.runtime.device import has_triton, upload, upload_one
 from minillm_serve.runtime.sampling.adjust import adjust
 from minillm_serve.runtime.sampling.choice import Choice
 from minillm_serve.runtime.sampling.filters import keep_likely
@@ -66,12 +65,13 @@ def choose_by_torch(logits: Tensor, choices: Rows[Choice]) -> tuple[Tensor, Tens
 
 
 def _has_kernel(logits: Tensor) -> bool:
-    return logits.is_cuda and logits.dtype is not torch.float64 and find_spec("triton") is not None
+    return logits.is_cuda and logits.dtype is not torch.float64 and has_triton()
 
 
 def _choose_on_gpu(logits: Tensor, choices: Rows[Choice]) -> tuple[Tensor, Tensor]:
     """The same by Triton kernels, which need no sort."""
-    from minillm_serve.kernels.sample import argmax, sample, wrap_seed
+    from minillm_serve.kernels.random_numbers import wrap_seed
+    from minillm_serve.kernels.sample import argmax, sample
 
     params = [choice.params for choice in choices]
     if all(p.greedy for p in params):

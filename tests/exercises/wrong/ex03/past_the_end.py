@@ -13,7 +13,7 @@ def decode_kernel(
     GROUP: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     kv_head, sequence = tl.program_id(0), tl.program_id(1)
-    g, d, slot = tl.arange(0, ROWS), tl.arange(0, D_PADDED), tl.arange(0, P)
+    g, d = tl.arange(0, ROWS), tl.arange(0, D_PADDED)
     heads = kv_head * GROUP + g
     inside = (g < GROUP)[:, None] & (d < D)[None, :]
     highest, total = tl.full([ROWS], float("-inf"), tl.float32), tl.zeros([ROWS], tl.float32)
