@@ -1,9 +1,9 @@
 """Attention over two sets of keys, merged into attention over both, in Triton.
 
-Softmax over a union is the mean of the softmaxes, weighted by the sum of e^score of each; lse is its
-logarithm (Ye et al., 2024, "Cascade Inference"; the identity is that of Milakov and Gimelshein, 2018).
-So a prefix that many sequences share can be attended once for all of them, and each sequence's own
-keys separately.
+Softmax over a union is the mean of the softmaxes, weighted by the sum of e^score of each, of which
+lse is the logarithm (Milakov and Gimelshein, 2018, arXiv:1805.02867). So a prefix that many
+sequences share can be attended once for all of them, and each sequence's own keys by themselves
+(cascade inference: Ye et al., 2024).
 """
 
 import torch
@@ -114,5 +114,5 @@ def _compile_case(target: str, heads: int, dim: int) -> CompileCase:
         scalars={},
         constexprs={"H": heads, "D": dim, "HEADS": config.heads, "D_PADDED": config.padded},
         num_warps=config.num_warps,
-        index_loads=2,  # lse, a number a head
+        index_loads=4,  # two lse a thread, a number a head
     )

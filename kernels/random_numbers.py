@@ -1,8 +1,7 @@
 """Random numbers without state, in Triton; reference: `minillm_serve.runtime.sampling.randomness`.
 
 Counter-based: a number is a function of a seed and a position, so it does not matter what was drawn
-before, by which program, or in which batch. The mixing is that of SplitMix64 (Steele, Lea and Flood,
-2014).
+before, by which program, or in which batch. The mixing: SplitMix64 (Steele, Lea and Flood, 2014).
 """
 
 import triton

@@ -1,12 +1,12 @@
 """Draws tokens, in Triton: temperature, top-k, top-p and min-p, without sorting the vocabulary.
 
-The reference is `choose_by_torch` in `minillm_serve.runtime.sampling.sampler`. For the same seed and position the same
-token is drawn here, unless the draw falls on a border between two tokens that float32 blurs:
+The reference is `minillm_serve.runtime.sampling.sampler.choose_by_torch`. For the same seed and
+position the same token is drawn, unless the draw falls on a border between two that float32 blurs:
 
 - A draw is a function of seed and position, and of nothing that ran before: see `random_numbers`.
 - It picks by inversion: the first token, in order of id, at which the running sum of weights passes
   a random share of their total. The sums are exact, see `sample_filters`.
-- Of equal weights the lower ids are kept, as of equal logits the lowest is the likeliest.
+- Of equal weights the lower ids are kept, and of equal logits the lowest is the likeliest.
 
 Three launches: `survey` finds the highest logit of each part of a row and `weigh` turns logits into
 weights, both with a program for each part; `choose` has one program a row.
@@ -36,7 +36,8 @@ from torch import Tensor
 PART, THREADS = 8192, 512
 #: What a row gets that holds NaN or infinity, or in which no token is possible.
 NO_TOKEN = -1
-PARAMETER_DTYPES = {
+#: What a draw is told of each row.
+PER_ROW = {
     "temperature": torch.float32, "top_k": torch.int32, "top_p": torch.float64,
     "min_p": torch.float64, "seeds": torch.int64, "positions": torch.int64,
 }  # fmt: skip
@@ -201,32 +202,28 @@ def sample(
         RuntimeError: the kernel cannot run on this device.
     """
     out = _prepare(logits, out)
-    per_row = {
-        "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
-        "seeds": seeds, "positions": positions,
-    }  # fmt: skip
-    check_tensors(choose_kernel, logits, **per_row)
-    for name, tensor in per_row.items():
+    per_row = (temperature, top_k, top_p, min_p, seeds, positions)
+    for (name, dtype), tensor in zip(PER_ROW.items(), per_row, strict=True):
+        check_tensors(choose_kernel, logits, **{name: tensor})
         check_shape(name, tensor, len(logits))
-        check_dtype(name, tensor, PARAMETER_DTYPES[name])
+        check_dtype(name, tensor, dtype)
         check_rows_dense(name, tensor)
     if not len(out):
         return out
-    (rows, vocab), target = logits.shape, target_of(logits.device)
-    parts = triton.cdiv(vocab, PART)
+    (rows, vocab), parts = logits.shape, triton.cdiv(logits.shape[1], PART)
+    num_warps = warps(THREADS, target_of(logits.device))
     tops, firsts = _survey(logits)
     weights = logits.new_empty(rows, parts * PART, dtype=torch.float32)
     masses = torch.empty_like(tops, dtype=torch.int64)
     weigh_kernel[(rows, parts)](
         logits, tops, firsts, temperature, weights, masses, logits.stride(0), weights.stride(0),
         **_constants(vocab, "V", "UNIT", "PART", "PARTS"),
-        num_warps=warps(THREADS, target), enable_fp_fusion=True,
+        num_warps=num_warps, enable_fp_fusion=True,
     )  # fmt: skip
     choose_kernel[(rows,)](
-        weights, masses, tops, firsts, *per_row.values(), out,
-        weights.shape[1], weights.stride(0),
+        weights, masses, tops, firsts, *per_row, out, weights.shape[1], weights.stride(0),
         **_constants(vocab, "V", "UNIT", "PART", "PARTS", "NO_TOKEN"),
-        num_warps=warps(THREADS, target), enable_fp_fusion=True,
+        num_warps=num_warps, enable_fp_fusion=True,
     )  # fmt: skip
     return out
 
@@ -296,6 +293,6 @@ def _compile_case(target: str, vocab: int, kernel: Any) -> CompileCase:
         scalars={"width": "i32"} if kernel is choose_kernel else {},
         constexprs=_constants(vocab, *filter(str.isupper, kernel.arg_names)),
         num_warps=1 if kernel is argmax_kernel else warps(THREADS, target),
-        wide_loads=kernel is not argmax_kernel,  # it reads but some 20 numbers
+        wide_loads=kernel is not argmax_kernel,  # which reads some 20 numbers
         index_loads=3,  # temperature, and what `find_highest` reads
     )

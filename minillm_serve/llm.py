@@ -40,10 +40,9 @@ class LLM:
         seed: of the draws of requests that bring none.
         attention_backend: "auto" or a name; see `minillm_serve.runtime.attention.registry`.
         scheduler: "continuous", or for comparison "static" or "dynamic"; see `core.scheduler`.
-        policy: who goes first: "fcfs", "priority" (with ageing), "sjf" (shortest first), or a
-            `core.Policy` of your own.
-        max_queue_delay: seconds that a static or dynamic batch waits to be filled, where `engine`
-            is driven step by step. The methods here never wait: nobody else is coming.
+        policy: "fcfs", "priority" (with ageing), "sjf" (shortest first) or a `core.Policy`.
+        max_queue_delay: seconds that a static or dynamic batch waits to be filled. (Only if you
+            drive `engine` yourself: otherwise nobody else is coming.)
         swap_space: bytes of host memory for the KV of preempted sequences.
         preemption: "recompute", "swap", or "auto", which takes what costs less.
         max_num_waiting: refuse further requests (`core.Overloaded`) while so many wait.
@@ -162,7 +161,7 @@ class LLM:
         asked = as_list(prompts)
         params = one_each(sampling_params, len(asked))
         ranks = one_priority_each(priority, len(asked))
-        return self._run([self._request(*each) for each in zip(asked, params, ranks)], use_tqdm)
+        return self._run(list(map(self._request, asked, params, ranks)), use_tqdm)
 
     def chat(
         self,
@@ -214,14 +213,10 @@ class LLM:
         self, prompt: Prompt, params: SamplingParams, priority: int = 0
     ) -> tuple[Request, str | None]:
         text = prompt if isinstance(prompt, str) else None
-        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        request = Request(
-            request_id=f"llm-{next(self._numbers)}",
-            prompt_token_ids=tuple(ids),
-            params=params,
-            priority=priority,
-        )
-        return request, text
+        ids = tuple(self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
+        name = f"llm-{next(self._numbers)}"
+        asked = Request(request_id=name, prompt_token_ids=ids, params=params, priority=priority)
+        return asked, text
 
     def _add(self, requests: list[tuple[Request, str | None]]) -> list[Collector]:
         # All are checked before any is queued, so that a refusal leaves nothing behind.
@@ -256,11 +251,7 @@ class LLM:
         return [collector.output() for collector in collectors]
 
     def _step(self) -> tuple[int, int]:
-        """Runs a step and hands every sequence's tokens to its collector.
-
-        Returns:
-            How many tokens came, and how many requests ended.
-        """
+        """Runs a step and fills the collectors; tells the number of new tokens and of ends."""
         with self._lock, self._contained():
             if self._fatal is not None:
                 return 0, 0

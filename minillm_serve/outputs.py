@@ -14,7 +14,7 @@ class CompletionOutput:
         index: which of the request's answers.
         text: the generated text; a stop string is cut off.
         token_ids: the generated ids, the stop token included.
-        finish_reason: "stop", "length", "abort" or "error".
+        finish_reason: "stop", "length", "abort", "error" or "deadline".
         stop_reason: the stop string or the id from `stop_token_ids` that ended it, if one did.
         logprobs: one entry an id, if `SamplingParams.logprobs` was set.
         text_offsets: where each id's text begins in `text`, in code points; never falls.

@@ -13,7 +13,6 @@ from minillm_serve.core import (
     MakeScheduler,
     Policy,
     RecoveryCost,
-    Scheduler,
     StaticScheduler,
     SwapSpace,
 )
@@ -21,11 +20,7 @@ from minillm_serve.models.config import ModelConfig
 from minillm_serve.runtime.sizing import kv_block_bytes
 from minillm_serve.sim.shapes import ModelShape
 
-SCHEDULERS: dict[str, type[Scheduler]] = {
-    "continuous": ContinuousScheduler,
-    "static": StaticScheduler,
-    "dynamic": DynamicScheduler,
-}
+SCHEDULERS = ("continuous", "static", "dynamic")
 PREEMPTIONS = ("auto", "recompute", "swap")
 #: FLOP/s of a step, and bytes/s between the pool and host memory: rough, since whether a swap pays
 #: is rarely a close call. GPU: half the dense 16-bit peak of an A100 or so (312e12), PCIe 4.0 x16.
@@ -74,10 +69,10 @@ class Scheduling:
     def make_scheduler(self) -> MakeScheduler:
         """Builds the scheduler over the blocks, given its limits."""
         policy = POLICIES[self.policy]() if isinstance(self.policy, str) else self.policy
-        options = (
-            {} if self.scheduler == "continuous" else {"max_queue_delay": self.max_queue_delay}
-        )
-        return partial(SCHEDULERS[self.scheduler], policy=policy, **options)
+        if self.scheduler == "continuous":
+            return partial(ContinuousScheduler, policy=policy)
+        fixed = StaticScheduler if self.scheduler == "static" else DynamicScheduler
+        return partial(fixed, policy=policy, max_queue_delay=self.max_queue_delay)
 
     def make_swap_space(
         self, config: ModelConfig, *, block_size: int, dtype: torch.dtype, device: torch.device

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from minillm_serve.core import BlockAllocator, BlockPool, ContinuousScheduler, Scheduler
+from minillm_serve.core import BlockAllocator, BlockPool, ContinuousScheduler, MakeScheduler
 from minillm_serve.parts.rehearsal import Rehearsed, Visit, rehearse
 
 SEED = 0
@@ -27,7 +27,7 @@ CROWD = f"{len(visits())} users of an engine with {BLOCKS} blocks and {SLOTS} sl
 def serve_crowd(
     *,
     pool: Callable[[int], BlockAllocator] = BlockPool,
-    scheduler: type[Scheduler] = ContinuousScheduler,
+    scheduler: MakeScheduler = ContinuousScheduler,
 ) -> Rehearsed:
     """Serves everybody, without a model."""
     return rehearse(

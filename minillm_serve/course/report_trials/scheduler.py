@@ -33,7 +33,7 @@ def trial(yours: Any) -> Trial:
 class OneAtATime(ContinuousScheduler):
     """Continuous batching of one."""
 
-    def __init__(self, blocks: BlockManager, **limits: int) -> None:
+    def __init__(self, blocks: BlockManager, **limits: Any) -> None:
         super().__init__(blocks, **{**limits, "max_num_seqs": 1})
 
 
