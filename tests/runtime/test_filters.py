@@ -67,3 +67,12 @@ def test_what_is_kept_keeps_its_probability():
     assert torch.equal(
         keep_likely(probs, [SamplingParams(top_k=2)]), torch.tensor([[0.0, 0.4, 0.0, 0.3]])
     )
+
+
+def test_a_share_of_what_a_large_top_k_leaves_does_not_depend_on_neighbours():
+    generator = torch.Generator().manual_seed(0)
+    peaked = torch.softmax(3 * torch.randn(5000, generator=generator), 0)
+    params = SamplingParams(top_k=600, top_p=0.5)
+    (alone,) = kept(peaked[None], [params])
+    beside, _ = kept(torch.stack([peaked, torch.full((5000,), 1 / 5000)]), [params, params])
+    assert alone == beside == reference(peaked.tolist(), params)

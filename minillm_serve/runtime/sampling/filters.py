@@ -22,8 +22,11 @@ def keep_likely(probs: Tensor, params: Rows[SamplingParams]) -> Tensor:
     not depend on whether some other row of the batch made us sort.
     """
     vocabulary = probs.shape[-1]
-    # On a GPU all are looked at: the host would have to wait to learn whether a few suffice.
-    few = min(CANDIDATES, vocabulary) if probs.device.type == "cpu" else vocabulary
+    # On a GPU all are looked at: the host would have to wait to learn whether a few suffice. They
+    # do not where top_p keeps a share of what a large top_k leaves, and that is not known yet.
+    unknown = any(CANDIDATES < p.top_k < vocabulary and p.top_p < 1 for p in params)
+    on_cpu = probs.device.type == "cpu"
+    few = min(CANDIDATES, vocabulary) if on_cpu and not unknown else vocabulary
     for candidates in (few, vocabulary):
         ranked = probs.topk(candidates, dim=-1).values
         count = _count_kept(ranked, probs, params)
