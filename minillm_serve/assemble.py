@@ -17,7 +17,7 @@ from minillm_serve.runtime.attention.registry import select_backend
 from minillm_serve.runtime.build import build_executor, compile_layers, run_largest_step
 from minillm_serve.runtime.device import choose_device, choose_dtype
 from minillm_serve.runtime.kv_cache import KVCache
-from minillm_serve.runtime.sizing import check_fits, check_swap_space, default_kv_memory
+from minillm_serve.runtime.sizing import check_fits, default_kv_memory
 from minillm_serve.scheduling import Scheduling
 
 
@@ -119,7 +119,6 @@ def assemble(
     check_fits(config, num_blocks=num_blocks, block_size=block_size, dtype=kind, device=where)
     space = scheduling.make_swap_space(config, block_size=block_size, dtype=kind, device=where)
     num_host_blocks = 0 if space is None else space.pool.num_blocks
-    check_swap_space(scheduling.swap_space)
     blocks = BlockManager(fitted.block_pool(num_blocks), block_size, space)
     admission = fitted.admission(
         max_model_len=max_model_len, pool_tokens=blocks.capacity, vocab_size=config.vocab_size

@@ -17,7 +17,7 @@ from minillm_serve.core import (
     SwapSpace,
 )
 from minillm_serve.models.config import ModelConfig
-from minillm_serve.runtime.sizing import kv_block_bytes
+from minillm_serve.runtime.sizing import check_swap_space, kv_block_bytes
 from minillm_serve.sim.shapes import ModelShape
 
 SCHEDULERS = ("continuous", "static", "dynamic")
@@ -80,7 +80,7 @@ class Scheduling:
         """Gives out what `swap_space` holds; None if it is not to be used.
 
         Raises:
-            ValueError: it holds not even one block.
+            ValueError: it holds not even one block, or the host has no room for it.
         """
         if not self.swap_space or self.preemption == "recompute":
             return None
@@ -90,6 +90,7 @@ class Scheduling:
                 f"swap_space={self.swap_space} bytes holds no block: one takes {size} bytes; raise "
                 "it, or leave it at 0 so that nothing is swapped"
             )
+        check_swap_space(self.swap_space)
         if self.preemption == "swap":
             return SwapSpace(self.swap_space // size)
         shape = ModelShape.from_model_config(config)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import kernels, latency, scheduler, scoreboard, throughput
+from benchmarks import kernels, latency, record, scheduler, scoreboard, throughput
 from benchmarks.report import Comparison
 from benchmarks.workloads import w1, w2
 from minillm_serve.cli import main
@@ -70,9 +70,16 @@ def test_kernels_agree_before_they_are_timed(tmp_path):
 
 def test_the_scheduler_is_timed_with_few_and_many_waiting(tmp_path):
     out = tmp_path / "s.json"
-    options = ["--waiting", "1", "20", "--steps", "3", "--repeat", "1"]
+    options = ["--waiting", "1", "20", "--steps", "3", "--repeat", "1", "--policy", "priority"]
     assert scheduler.main([*options, "--output", str(out)]) == 0
     assert set(read(out)["median"]) == {"1 waiting", "20 waiting"}
+
+
+def test_a_step_is_timed_with_and_without_a_record(tmp_path, capsys):
+    out = tmp_path / "r.json"
+    assert record.main(["--running", "3", "--repeat", "1", "--output", str(out)]) == 0
+    assert set(read(out)["median"]) == {"3 running, off", "3 running, on"}
+    assert "the record takes" in capsys.readouterr().out
 
 
 def test_a_ratio_says_how_much_faster_the_first_is():

@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from itertools import pairwise
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_steps_have_times_rows_and_blocks():
 def test_a_slot_is_given_up_at_a_preemption_and_another_one_may_follow():
     record = recorded(
         asked=(("a", 5, 20), ("b", 5, 20), ("c", 5, 20)), max_num_seqs=3,
-        num_blocks=8, block_size=4, num_host_blocks=3, max_num_batched_tokens=64,
+        num_blocks=8, block_size=4, num_host_blocks=9, max_num_batched_tokens=64,
     )  # fmt: skip
     told = record.preemptions()
     assert {one.swapped for one in told} == {True}
@@ -94,7 +95,7 @@ def test_an_overlapped_step_is_shown_from_when_the_one_before_it_ended():
     assert any(a < b for a, b in zip(record.began[1:], record.ended, strict=False))
     ran = list(record.ran())
     assert all(a <= b for a, b in ran)
-    assert all(before[1] <= after[0] for before, after in zip(ran, ran[1:], strict=False))
+    assert all(before[1] <= after[0] for before, after in pairwise(ran))
 
 
 def test_a_step_that_failed_takes_no_time():
@@ -150,7 +151,7 @@ def test_the_trace_is_one_that_viewers_take(kind, overlapped):
     for thread in threads:
         own = [bar for bar in bars if bar["tid"] == thread]
         assert all(bar["dur"] >= 0 for bar in own)
-        for before, after in zip(own, own[1:], strict=False):
+        for before, after in pairwise(own):
             assert before["ts"] + before["dur"] <= after["ts"] + 1e-6  # one after the other
     computed = sum(b["args"]["steps"] * b["args"]["tokens_a_step"] for b in bars if b["tid"] > 0)
     assert computed == sum(

@@ -2,7 +2,13 @@
 
 import pytest
 
-from minillm_serve.core import FinishReason, RecoveryCost, SequenceStatus, SwapSpace
+from minillm_serve.core import (
+    ContinuousScheduler,
+    FinishReason,
+    RecoveryCost,
+    SequenceStatus,
+    SwapSpace,
+)
 from minillm_serve.core.invariants import check_idle, check_invariants
 from tests.core.deferred import DeferredExecutor
 from tests.core.oracle import OracleExecutor, expected_tokens, make_engine, request, run
@@ -70,7 +76,7 @@ def test_only_blocks_with_computed_tokens_are_copied_and_all_of_them_come_back()
     while sequence.status is SequenceStatus.SWAPPED:
         engine.step()
     back = next(step.swaps[1] for step in reversed(engine.executor.submitted) if step.swaps[1])
-    assert back == tuple(zip(host, sequence.block_table[: len(host)], strict=True))
+    assert set(zip(host, sequence.block_table[: len(host)], strict=True)) <= set(back)
     assert sequence.host_table == []
 
 
@@ -116,13 +122,12 @@ class Fails(OracleExecutor):
 
 def test_whoever_was_being_copied_when_a_step_failed_ends_with_it():
     engine = crowd(executor=Fails(8, 4, 16))
-    engine.add_request(request("later", [9, 9], max_tokens=3))
     with pytest.raises(MemoryError):
-        while True:
-            engine.step()
+        run(engine)
     swapped = engine.executor.batches[-1].swap_out[0].sequence
     assert swapped.finish_reason is FinishReason.ERROR
     assert swapped.request.request_id not in engine.metrics
+    engine.add_request(request("later", [9, 9], max_tokens=3))
     assert run(engine)["later"] == expected_tokens([9, 9], 3)
     check_idle(engine.scheduler)
 
@@ -142,7 +147,35 @@ def test_a_block_of_the_host_is_not_given_away_before_the_step_that_empties_it()
     scheduler.preempt(first)  # its blocks hold nothing yet: this time it is computed again
     assert first.status is SequenceStatus.PREEMPTED
     check_invariants(scheduler)
-    check_tokens(engine, names="ab")
+    assert run(engine) == {
+        "a": expected_tokens([1] * 5, 20)[1:],
+        "b": expected_tokens([2] * 5, 20),
+    }
+
+
+class RoundRobin(ContinuousScheduler):
+    """Sends whoever runs longest to the end of the queue at every other step."""
+
+    is_steady = False
+    turn = 0
+
+    def schedule(self):
+        self.turn += 1
+        if self.turn % 2 == 0 and self.waiting and self.running:
+            longest = self.running[0]
+            longest.rank = (longest.rank[0] + 100, longest.rank[1])
+            self.preempt(longest)
+        return super().schedule()
+
+
+@pytest.mark.parametrize("overlapped", [False, True])
+def test_blocks_go_out_and_others_come_in_with_one_step(overlapped):
+    engine = crowd(overlapped=overlapped, scheduler=RoundRobin, max_num_seqs=2, names="abcd")
+    check_tokens(engine, names="abcd")
+    both = [step for step in engine.executor.submitted if all(step.swaps)]
+    assert len(both) > 5
+    # Some came in where others had just gone out.
+    assert any({a for a, _ in out} & {b for _, b in back} for out, back in (s.swaps for s in both))
 
 
 def test_what_was_planned_for_a_sequence_is_forgotten_with_it():

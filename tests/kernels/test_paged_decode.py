@@ -26,21 +26,21 @@ def ragged(block_size: int) -> list[int]:
     return sorted({1, max(block_size - 1, 1), block_size, block_size + 1, 130})
 
 
-def attend(problem, *, want_lse=False, config=SMALL, **options):
+def attend(problem, *, config=SMALL, **options):
     """Runs the kernel into poison, and returns its result and the reference's."""
-    m = problem.metadata
+    m, scale = problem.metadata, problem.q.shape[-1] ** -0.5
     tables, lens = m.block_tables, m.seq_lens
     caches = problem.k_cache, problem.v_cache
     out = poisoned(*problem.q.shape, dtype=problem.q.dtype)
     got, lse = paged_decode(
-        problem.q, *caches, tables, lens, scale=0.25, max_seq_len=m.max_seq_len, out=out,
+        problem.q, *caches, tables, lens, scale=scale, max_seq_len=m.max_seq_len, out=out,
         config=config, **options,
     )  # fmt: skip
     for name in ("num_splits", "query_start_loc"):
         options.pop(name, None)
     caches = (cache.double() for cache in caches)
     want, want_lse = attend_pages(
-        problem.q.double(), *caches, tables, lens, m.query_start_loc, scale=0.25, **options
+        problem.q.double(), *caches, tables, lens, m.query_start_loc, scale=scale, **options
     )
     assert got is out
     return got, want, lse, want_lse

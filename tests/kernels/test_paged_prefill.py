@@ -19,16 +19,16 @@ SMALL = PrefillConfig(rows=32, tile=32, num_warps=4, num_stages=2)
 
 def attend(problem, *, config=SMALL, **options):
     """Runs the kernel into poison, and returns its result and the reference's."""
-    m = problem.metadata
+    m, scale = problem.metadata, problem.q.shape[-1] ** -0.5
     out = poisoned(*problem.q.shape, dtype=problem.q.dtype)
     got = paged_prefill(
         problem.q, problem.k_cache, problem.v_cache, m.block_tables, m.seq_lens, m.query_start_loc,
-        scale=0.25, out=out, config=config, **options,
+        scale=scale, out=out, config=config, **options,
     )  # fmt: skip
     options.pop("min_query_len", None)
     q, k_cache, v_cache = (x.double() for x in (problem.q, problem.k_cache, problem.v_cache))
     want, _ = attend_pages(
-        q, k_cache, v_cache, m.block_tables, m.seq_lens, m.query_start_loc, scale=0.25, **options
+        q, k_cache, v_cache, m.block_tables, m.seq_lens, m.query_start_loc, scale=scale, **options
     )
     assert got is out
     return got, want

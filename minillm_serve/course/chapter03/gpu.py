@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from IPython.display import Markdown
 
-from minillm_serve.course.chapter03.machine import markdown_table
+from minillm_serve.course.chapter03.shown import Shown, table
 from minillm_serve.course.chapter03.stages import STAGES
 from minillm_serve.kernels.launch import is_interpreted
 from minillm_serve.kernels.paged_decode import paged_decode
@@ -22,7 +21,7 @@ NO_GPU = (
 )
 
 
-def times(batch: int = 16, context: int = 8192) -> Markdown:
+def times(batch: int = 16, context: int = 8192) -> Shown:
     """Times every stage and the shipped kernel on one layer, or says why not.
 
     Args:
@@ -30,7 +29,7 @@ def times(batch: int = 16, context: int = 8192) -> Markdown:
         context: tokens of each, a multiple of the block size.
     """
     if is_interpreted(STAGES[0].kernel):
-        return Markdown(NO_GPU)
+        return Shown(NO_GPU)
     from triton.testing import do_bench
 
     blocks = batch * context // BLOCK
@@ -52,4 +51,4 @@ def times(batch: int = 16, context: int = 8192) -> Markdown:
     floor = do_bench(lambda: spare.copy_(k_cache))
     found = {name: do_bench(call) for name, call in calls.items()}
     rows = [[name, f"{1e3 * ms:,.0f}", f"{ms / floor:.1f}"] for name, ms in found.items()]
-    return markdown_table(["one layer", "µs", "× the time of copying as many bytes"], rows)
+    return table(["one layer", "µs", "× the time of copying as many bytes"], rows)

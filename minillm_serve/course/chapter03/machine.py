@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from IPython.display import Markdown
-
 from minillm_serve.aot import Compiled, compile_in_child
 from minillm_serve.aot.machine_code import Listing, load_bytes, parse
 from minillm_serve.course.chapter03 import spoiled, stages
@@ -169,9 +167,3 @@ def instructions_per_token(machine: Machine) -> float:
     tokens = 1 if number == 1 else COMPILED_P
     heads = 1 if number < 4 else COMPILED_GROUP
     return machine.loop_instructions() * machine.compiled.num_warps / (tokens * heads)
-
-
-def markdown_table(header: Sequence[str], body: Sequence[Sequence[object]]) -> Markdown:
-    """A table for a notebook."""
-    lines = [header, ["---"] * len(header), *body]
-    return Markdown("\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines))

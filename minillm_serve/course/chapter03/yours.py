@@ -7,10 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from IPython.display import Markdown
-
 from minillm_serve.aot import compile_in_child
-from minillm_serve.course.chapter03.machine import HEADER, Machine, markdown_table, row
+from minillm_serve.course.chapter03.machine import HEADER, Machine, row
+from minillm_serve.course.chapter03.shown import Shown, table
 
 TARGETS = ("sm_90", "gfx942")
 _CASES = '''
@@ -42,7 +41,7 @@ def compile_cases():
 '''
 
 
-def compile_yours(*functions: Any) -> Markdown:
+def compile_yours(*functions: Any) -> Shown:
     """Says what the compiler makes of a decode kernel, for an H100 and an MI300.
 
     Args:
@@ -60,4 +59,4 @@ def compile_yours(*functions: Any) -> Markdown:
         file.write_text(text.lstrip(), encoding="utf-8")
         compiled = compile_in_child([str(file)], listings=True)
     machines = [Machine(f"{kernel} on {one.target}", one) for one in compiled]
-    return markdown_table(["kernel", *HEADER[1:]], [row(machine) for machine in machines])
+    return table(["kernel", *HEADER[1:]], [row(machine) for machine in machines])
