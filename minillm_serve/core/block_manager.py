@@ -80,7 +80,9 @@ class BlockManager:
 
         (And those that were swapped out, however many tokens that is.)
         """
-        wanted = max(self.num_blocks_for(num_tokens), len(sequence.host_table))
+        wanted = self.num_blocks_for(num_tokens)
+        if sequence.host_table:
+            wanted = max(wanted, len(sequence.host_table))
         return max(0, wanted - len(sequence.block_table))
 
     def grow(self, sequence: Sequence, num_tokens: int, *, leave: int = 0) -> bool:
@@ -97,7 +99,9 @@ class BlockManager:
             False, with nothing changed, if the pool has too few free blocks.
         """
         missing = self.num_missing(sequence, num_tokens)
-        if missing and missing + leave > self.pool.num_free:
+        if not missing:
+            return True
+        if missing + leave > self.pool.num_free:
             return False
         sequence.block_table.extend(self.pool.allocate(missing))
         if sequence.host_table and self.swap_space is not None:

@@ -108,9 +108,15 @@ class ScheduleRecord:
         self.num_idle.append(seen.num_idle)
         self.blocks_used.append(seen.blocks_used)
         members = [item.sequence for item in batch.scheduled]
-        if members != self._members or seen.num_tokens != len(members):
-            self._members = members if seen.num_tokens == len(members) else []
-            self._note_changes(step, batch)
+        if seen.num_tokens > len(members):
+            self._members = []
+            readers = [item for item in batch.scheduled if item.num_tokens > 1]
+            self._note_changes(step, set(members).difference(i.sequence for i in readers))
+            for item in readers:
+                self._counts[self._add_span(step, item.sequence, item.num_tokens)] = 1
+        elif members != self._members:
+            self._members = members
+            self._note_changes(step, set(members))
         for sequence in batch.preempted:
             swapped = sequence.status is SequenceStatus.SWAPPED
             self._preemptions.append((sequence.rank[1], step, swapped))
@@ -177,18 +183,14 @@ class ScheduleRecord:
             yield max(began, free), max(ended, free)
             free = max(ended, free)
 
-    def _note_changes(self, step: int, batch: Batch) -> None:
-        decoding = {item.sequence for item in batch.scheduled if item.num_tokens == 1}
+    def _note_changes(self, step: int, decoding: set[Sequence]) -> None:
+        """Opens and closes spans, so that those are open who are decoding."""
         for sequence in sorted(decoding ^ self._decoding, key=lambda s: s.rank):
             if sequence in decoding:
                 self._open[sequence] = self._add_span(step, sequence, 1)
             else:
                 row = self._open.pop(sequence)
                 self._counts[row] = step - self._firsts[row]
-        if len(decoding) < len(batch.scheduled):
-            for item in batch.scheduled:
-                if item.num_tokens > 1:
-                    self._counts[self._add_span(step, item.sequence, item.num_tokens)] = 1
         self._decoding = decoding
 
     def _add_span(self, step: int, sequence: Sequence, num_tokens: int) -> int:

@@ -4,7 +4,13 @@ import math
 
 import pytest
 
-from minillm_serve.core import FinishReason, Overloaded, RequestRefused, SequenceStatus
+from minillm_serve.core import (
+    FinishReason,
+    Overloaded,
+    RequestRefused,
+    SequenceStatus,
+    StaticScheduler,
+)
 from minillm_serve.core.invariants import check_idle
 from tests.core.oracle import expected_tokens, make_engine, request, run
 
@@ -82,6 +88,16 @@ def test_an_engine_with_nobody_but_the_late_is_idle_afterwards():
     assert not engine.has_unfinished
     assert engine.idle_until == math.inf
     check_idle(engine.scheduler)
+
+
+def test_a_deadline_ends_the_wait_for_others_too():
+    clock = Clock()
+    engine = make_engine(clock=clock, scheduler=StaticScheduler)
+    engine.add_request(request("alone", [1], deadline=5.0))
+    assert engine.step() == []
+    assert engine.idle_until == 5.0
+    clock.now = engine.idle_until
+    assert [update.finish_reason for update in engine.step()] == [FinishReason.DEADLINE]
 
 
 def test_an_aborted_request_is_not_dropped_again_at_its_deadline():

@@ -3,9 +3,12 @@
 import pytest
 
 from minillm_serve.core import (
+    BlockManager,
+    BlockPool,
     ContinuousScheduler,
     FinishReason,
     RecoveryCost,
+    Sequence,
     SequenceStatus,
     SwapSpace,
 )
@@ -134,16 +137,16 @@ def test_whoever_was_being_copied_when_a_step_failed_ends_with_it():
 
 def test_a_block_of_the_host_is_not_given_away_before_the_step_that_empties_it():
     """Steps copy out first, so what comes in must still lie there."""
-    engine = crowd(num_host_blocks=2, names="a")
+    engine = crowd(num_host_blocks=5, names="a")
     scheduler, space = engine.scheduler, engine.scheduler.blocks.swap_space
     engine.step()
     (first,) = scheduler.running
     scheduler.preempt(first)
-    assert space.pool.num_free == 0
+    assert space.pool.num_free == 3
     engine.add_request(request("b", [2] * 5, max_tokens=20))
     assert scheduler.blocks.grow(first, len(first))
     scheduler.admit(first)
-    assert space.pool.num_free == 0
+    assert space.pool.num_free == 3
     scheduler.preempt(first)  # its blocks hold nothing yet: this time it is computed again
     assert first.status is SequenceStatus.PREEMPTED
     check_invariants(scheduler)
@@ -178,15 +181,35 @@ def test_blocks_go_out_and_others_come_in_with_one_step(overlapped):
     assert any({a for a, _ in out} & {b for _, b in back} for out, back in (s.swaps for s in both))
 
 
-def test_what_was_planned_for_a_sequence_is_forgotten_with_it():
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_what_was_planned_for_a_sequence_is_forgotten_with_it(comes_back):
     engine = crowd(names="a")
     engine.step()
     (sequence,) = engine.scheduler.running
     engine.scheduler.preempt(sequence)
     assert sequence.status is SequenceStatus.SWAPPED
+    if comes_back:
+        engine.scheduler.blocks.grow(sequence, len(sequence))
+        engine.scheduler.admit(sequence)
     engine.abort("a")
     assert engine.scheduler.blocks.swap_space.take() == ((), ())
     check_idle(engine.scheduler)
+
+
+def test_a_table_comes_back_whole_and_only_what_was_computed_went_out():
+    space = SwapSpace(4)
+    blocks = BlockManager(BlockPool(6), 4, space)
+    sequence = Sequence(request("r", [1] * 14))
+    blocks.grow(sequence, 14)
+    sequence.num_computed = 6
+    assert blocks.swap_out(sequence)
+    assert [block for block, _ in space.take()[0][0].moves] == [0, 1]
+    assert blocks.pool.num_free == 6
+    assert blocks.num_missing(sequence, 1) == 2
+    assert blocks.grow(sequence, 1)
+    assert len(sequence.block_table) == 2
+    assert len(space.take()[1][0].moves) == 2
+    assert space.pool.num_free == 4
 
 
 def test_a_copy_that_is_written_over_would_be_noticed():

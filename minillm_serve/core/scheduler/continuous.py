@@ -1,10 +1,9 @@
 """Continuous batching: the batch is put together anew at every step."""
 
-from collections import deque
 from typing import ClassVar
 
 from minillm_serve.core.batch import Batch, ScheduledSequence
-from minillm_serve.core.request import Sequence
+from minillm_serve.core.request import Sequence, SequenceStatus
 from minillm_serve.core.scheduler.base import Scheduler
 
 #: Share of the pool that admission leaves free, so that those who run can grow a little before
@@ -37,34 +36,31 @@ class ContinuousScheduler(Scheduler):
     def _schedule_running(self, preempted: list[Sequence]) -> tuple[list[ScheduledSequence], int]:
         scheduled: list[ScheduledSequence] = []
         budget = self.max_num_batched_tokens
-        # Among those who decode, as among those who read, the order of rank stays (a stable sort).
-        turns = deque(sorted(self.running, key=_is_reading))
-        while turns and budget > 0:
-            sequence = turns.popleft()
-            num_tokens = min(sequence.num_uncomputed, budget)
-            if self._make_room(sequence, sequence.num_computed + num_tokens, turns, preempted):
+        turns = [(sequence.num_uncomputed, sequence) for sequence in self.running]
+        turns.sort(key=_is_reading)  # stable: otherwise the order of rank stays
+        for missing, sequence in turns:
+            if budget == 0:
+                break
+            if preempted and sequence.status is not SequenceStatus.RUNNING:
+                continue  # it gave way
+            num_tokens = min(missing, budget)
+            if self._make_room(sequence, num_tokens, preempted):
                 scheduled.append(ScheduledSequence.of(sequence, num_tokens))
                 budget -= num_tokens
         return scheduled, budget
 
-    def _make_room(
-        self,
-        sequence: Sequence,
-        num_tokens: int,
-        turns: deque[Sequence],
-        preempted: list[Sequence],
-    ) -> bool:
+    def _make_room(self, sequence: Sequence, num_tokens: int, preempted: list[Sequence]) -> bool:
         """Grows the sequence's table, at the expense of the last in rank; False if that is itself.
 
-        Only those whose turn is still to come give way: nobody who is scheduled already.
+        Nobody gives way who is scheduled already: those who read have had blocks for their whole
+        prompt since they came in, and among those who decode the last in rank has its turn last.
         """
-        while not self.blocks.grow(sequence, num_tokens):
-            victim = max((sequence, *turns), key=lambda s: s.rank)
+        while not self.blocks.grow(sequence, sequence.num_computed + num_tokens):
+            victim = self.running[-1]
             self.preempt(victim)
             preempted.append(victim)
             if victim is sequence:
                 return False
-            turns.remove(victim)
         return True
 
     def _admit(self, budget: int) -> list[ScheduledSequence]:
@@ -86,5 +82,5 @@ class ContinuousScheduler(Scheduler):
         return int(WATERMARK * self.blocks.pool.num_blocks) if self.running else 0
 
 
-def _is_reading(sequence: Sequence) -> bool:
-    return sequence.num_uncomputed > 1
+def _is_reading(turn: tuple[int, Sequence]) -> bool:
+    return turn[0] > 1

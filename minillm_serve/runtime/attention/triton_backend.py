@@ -46,6 +46,10 @@ class TritonAttention(AttentionBackend):
             return "needs Triton, which is not installed (there is none for macOS and Windows)"
         from minillm_serve.kernels.canary import canary_kernel, explain_unrunnable
 
+        if device.type == "cuda" and torch.version.hip is None:
+            major, minor = torch.cuda.get_device_capability(device)
+            if major < 8:
+                return f"is made for capability 8.0 and above, this GPU has {major}.{minor}"
         return explain_unrunnable(canary_kernel, device.type)
 
     def write(
