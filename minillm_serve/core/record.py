@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from minillm_serve.core.batch import Batch
+from minillm_serve.core.batch import Batch, ScheduledSequence
 from minillm_serve.core.metrics import StepRecord
 from minillm_serve.core.request import Sequence, SequenceStatus
 from minillm_serve.core.scheduler import Scheduler
@@ -81,12 +81,12 @@ class ScheduleRecord:
         self.block_size = scheduler.blocks.block_size
         self.began, self.ended = array("d"), array("d")
         self.num_rows, self.num_idle, self.blocks_used = array("q"), array("q"), array("q")
-        self._pool = scheduler.blocks.pool
+        self._scheduler = scheduler
         self._names: dict[int, str] = {}
         # One column an attribute of `Span`; `_sequences` are keys of `_names`.
         self._sequences, self._firsts, self._counts = array("q"), array("q"), array("q")
         self._starts, self._tokens, self._blocks = array("q"), array("q"), array("q")
-        self._members: list[Sequence] = []  # of the last step, if all of them decoded
+        self._steady: list[Sequence] = []  # who ran in the last step, if all of them decoded
         self._decoding: set[Sequence] = set()
         self._open: dict[Sequence, int] = {}  # the rows of the spans of those who are decoding
         self._preemptions: list[tuple[int, int, bool]] = []  # sequence, step, swapped
@@ -107,19 +107,14 @@ class ScheduleRecord:
         self.num_rows.append(seen.num_scheduled)
         self.num_idle.append(seen.num_idle)
         self.blocks_used.append(seen.blocks_used)
-        members = [item.sequence for item in batch.scheduled]
-        if seen.num_tokens > len(members):
-            self._members = []
-            readers = [item for item in batch.scheduled if item.num_tokens > 1]
-            self._note_changes(step, set(members).difference(i.sequence for i in readers))
-            for item in readers:
-                self._counts[self._add_span(step, item.sequence, item.num_tokens)] = 1
-        elif members != self._members:
-            self._members = members
-            self._note_changes(step, set(members))
+        running = self._scheduler.running
+        all_decode = seen.num_tokens == seen.num_scheduled == len(running)
+        if not all_decode or running != self._steady:
+            self._note_changes(step, batch, seen.num_tokens)
+            self._steady = list(running) if all_decode else []
         for sequence in batch.preempted:
             swapped = sequence.status is SequenceStatus.SWAPPED
-            self._preemptions.append((sequence.rank[1], step, swapped))
+            self._preemptions.append((self._number(sequence), step, swapped))
         return step
 
     def end(self, step: int, now: float) -> None:
@@ -133,7 +128,8 @@ class ScheduleRecord:
             self.ended.append(now)
             for column in (self.num_rows, self.num_idle, self.blocks_used):
                 column.append(column[-1])
-        self.blocks_used[-1] = self._pool.num_blocks - self._pool.num_free
+        pool = self._scheduler.blocks.pool
+        self.blocks_used[-1] = pool.num_blocks - pool.num_free
 
     def preemptions(self) -> list[Preemption]:
         """Who lost their blocks, and when."""
@@ -183,9 +179,13 @@ class ScheduleRecord:
             yield max(began, free), max(ended, free)
             free = max(ended, free)
 
-    def _note_changes(self, step: int, decoding: set[Sequence]) -> None:
+    def _note_changes(self, step: int, batch: Batch, num_tokens: int) -> None:
         """Opens and closes spans, so that those are open who are decoding."""
-        for sequence in sorted(decoding ^ self._decoding, key=lambda s: s.rank):
+        decoding = {item.sequence for item in batch.scheduled}
+        for item in _readers(batch, num_tokens):
+            self._counts[self._add_span(step, item.sequence, item.num_tokens)] = 1
+            decoding.remove(item.sequence)
+        for sequence in decoding ^ self._decoding:
             if sequence in decoding:
                 self._open[sequence] = self._add_span(step, sequence, 1)
             else:
@@ -195,15 +195,18 @@ class ScheduleRecord:
 
     def _add_span(self, step: int, sequence: Sequence, num_tokens: int) -> int:
         """Its row. It goes on until its count is set."""
-        number = sequence.rank[1]
-        self._names[number] = sequence.request.request_id
-        self._sequences.append(number)
+        self._sequences.append(self._number(sequence))
         self._firsts.append(step)
         self._counts.append(0)
         self._starts.append(sequence.num_computed)
         self._tokens.append(num_tokens)
         self._blocks.append(len(sequence.block_table))
         return len(self._firsts) - 1
+
+    def _number(self, sequence: Sequence) -> int:
+        number = sequence.rank[1]
+        self._names[number] = sequence.request.request_id
+        return number
 
     def _order(self, row: int) -> tuple[int, int]:
         return self._firsts[row], self._sequences[row]
@@ -233,3 +236,15 @@ class ScheduleRecord:
             for row in rows:
                 slots[row] = slot
         return slots
+
+
+def _readers(batch: Batch, num_tokens: int) -> list[ScheduledSequence]:
+    """Those who compute more than one token. (They tend to come last, which makes this short.)"""
+    readers, surplus = [], num_tokens - len(batch.scheduled)
+    for item in reversed(batch.scheduled):
+        if surplus == 0:
+            break
+        if item.num_tokens > 1:
+            readers.append(item)
+            surplus -= item.num_tokens - 1
+    return readers

@@ -75,11 +75,11 @@ def test_the_scheduler_is_timed_with_few_and_many_waiting(tmp_path):
     assert set(read(out)["median"]) == {"1 waiting", "20 waiting"}
 
 
-def test_a_step_is_timed_with_and_without_a_record(tmp_path, capsys):
+def test_a_record_is_timed_within_the_step_that_it_notes(tmp_path, capsys):
     out = tmp_path / "r.json"
     assert record.main(["--running", "3", "--repeat", "1", "--output", str(out)]) == 0
-    assert set(read(out)["median"]) == {"3 running, off", "3 running, on"}
-    assert "the record takes" in capsys.readouterr().out
+    assert set(read(out)["median"]) == {"3 running, step", "3 running, record"}
+    assert "its record takes" in capsys.readouterr().out
 
 
 def test_a_ratio_says_how_much_faster_the_first_is():

@@ -124,6 +124,17 @@ def test_a_record_may_begin_in_the_middle():
     assert span.start + span.num_steps == 2 + 6 - 1
 
 
+def test_a_preemption_is_told_of_somebody_who_has_not_run_since_the_record_began():
+    engine = make_engine(num_blocks=4, block_size=4)
+    for name in "ab":
+        engine.add_request(request(name, [1] * 7, max_tokens=6))
+    engine.step()
+    engine.step()
+    engine.record = ScheduleRecord(engine.scheduler)
+    engine.step()
+    assert [(one.request_id, one.step) for one in engine.record.preemptions()] == [("b", 0)]
+
+
 def test_nothing_that_ran_is_nothing_to_show():
     record = ScheduleRecord(make_engine().scheduler)
     assert (record.slot_utilisation, record.idle_cells, record.spans()) == (0.0, 0, [])

@@ -1,6 +1,7 @@
 """What chapter 03 says of machine code is read from a compilation on this machine."""
 
 import io
+from itertools import pairwise
 
 import pytest
 
@@ -30,7 +31,9 @@ def test_stages_grow_into_wide_loads_and_tensor_cores_and_spill_nothing(
     assert all(16 in one.loads() and set(one.loads()) <= {16, 8, 4} for one in found[1:])
     assert [one.matrix() != "-" for one in found] == [False, False, False, True, True]
     counts = [instructions_per_token(one) for one in found]
-    assert counts == sorted(counts, reverse=True)
+    # Splitting adds the choice of a piece: a percent, which one compiler's version wins elsewhere.
+    assert all(after <= 1.02 * before for before, after in pairwise(counts))
+    assert counts[-1] < counts[0] / 5
 
 
 def test_the_table_has_a_row_for_every_stage_and_for_the_kernel_that_ships(

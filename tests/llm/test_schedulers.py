@@ -83,6 +83,28 @@ def test_no_kind_of_preemption_changes_an_answer(make, solo, preemption, overlap
         assert scheduler.num_swaps == 0
 
 
+@pytest.mark.parametrize("preemption", ["swap", "recompute"])
+def test_log_probabilities_of_a_prompt_outlive_a_preemption_half_way_through_it_b98(
+    make, preemption
+):
+    params = SamplingParams(temperature=0, max_tokens=20, prompt_logprobs=1, ignore_eos=True)
+    asked = [prompt(length, seed=length) for length in (12, 12, 40)]
+
+    def told(llm):
+        """Ranks, and log probabilities but for the last digits: those hang on the batch."""
+        return [
+            [{t: (round(p.logprob, 9), p.rank) for t, p in (place or {}).items()} for place in out]
+            for out in (o.prompt_logprobs for o in llm.generate(asked, params, use_tqdm=False))
+        ]
+
+    # The long prompt has all its blocks, and is read slowly, while the others outgrow theirs.
+    tight = make(num_blocks=17, max_num_batched_tokens=3, swap_space=2**20, preemption=preemption)
+    assert told(tight) == told(make())
+    cut = {one.request_id: one.step for one in tight.engine.record.preemptions()}
+    prefill = [s for s in tight.engine.record.spans() if s.request_id == "llm-3" and s.start < 39]
+    assert prefill[0].first_step < cut["llm-3"] < prefill[-1].first_step
+
+
 def test_a_crowd_too_large_for_the_queue_is_refused_whole(make):
     llm = make(max_num_waiting=5)
     with pytest.raises(Overloaded, match="5 wait already"):

@@ -9,16 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minillm_serve.core import (
+    Batch,
     ContinuousScheduler,
     DynamicScheduler,
     Priority,
+    Request,
+    ScheduledSequence,
     ScheduleRecord,
+    Sequence,
     ShortestFirst,
     StaticScheduler,
+    Swap,
 )
 from minillm_serve.sim import HARDWARE, MODELS
 from minillm_serve.sim.arrivals import Arrival, ClosedLoop, Poisson, open_loop
 from minillm_serve.sim.cost import CostModel, Work
+from minillm_serve.sim.executor import SimClock, SimExecutor
 from minillm_serve.sim.lengths import Fixed, LogNormal, Uniform
 from minillm_serve.sim.simulation import Simulation
 
@@ -153,7 +159,18 @@ def test_with_many_users_continuous_fills_the_slots_that_fixed_batches_leave_emp
         assert told["continuous"][2] > 2 * told[name][2]
 
 
-def test_swaps_take_the_time_of_their_bytes_and_spare_the_arithmetic():
+def test_a_swap_takes_the_time_of_its_bytes():
+    clock = SimClock()
+    sequence = Sequence(Request(request_id="r", prompt_token_ids=(0,) * 5))
+    item = ScheduledSequence.of(sequence, 5)
+    swap_out, swap_in = Swap(sequence, ((0, 0), (1, 1))), Swap(sequence, ((2, 2),))
+    executor = SimExecutor(COST, clock, block_size=16)
+    executor.submit(Batch((item,), swap_out=(swap_out,), swap_in=(swap_in,)))
+    kv_bytes = 3 * 16 * COST.model.kv_bytes_per_token(2)
+    assert clock.now == pytest.approx(COST.seconds(Work.prefill(5)) + kv_bytes / 25e9)
+
+
+def test_swaps_spare_the_arithmetic_where_the_bus_is_fast():
     def run(host_bytes_s):
         cost = CostModel(
             HARDWARE["H200 SXM"], MODELS["Llama-3-8B"], overhead_s=1e-4, host_bytes_s=host_bytes_s
@@ -167,6 +184,19 @@ def test_swaps_take_the_time_of_their_bytes_and_spare_the_arithmetic():
     assert swapping.num_swaps > 0
     assert computing.num_swaps == 0 < computing.num_preemptions
     assert fast.makespan < slow.makespan
+
+
+@pytest.mark.parametrize("stride", [False, True])
+def test_who_is_dropped_leaves_at_the_deadline_and_not_at_the_end_of_a_stride(stride):
+    told = []
+    made = simulation(max_num_seqs=1, max_wait=0.5, stride=stride)
+    made.run(
+        [Arrival(0.0, 10, 1000, user=1), Arrival(0.1, 10, 1000, user=2)],
+        then=lambda arrival, now: told.append((arrival.user, now)),
+    )
+    step = COST.seconds(Work.decode(1, 1010))
+    assert told[0] == (2, pytest.approx(0.6, abs=2 * step))
+    assert told[1][1] > 2.0
 
 
 def test_who_waits_too_long_is_dropped_and_who_finds_the_queue_full_is_refused():

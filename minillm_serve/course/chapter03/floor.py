@@ -59,9 +59,9 @@ def _draw(model: str, batch: int, context: int, card: str) -> Figure:
     times = times_the_floor(group)
     bars = ax.barh(list(times), [floor * t for t in times.values()], color=plots.COLORS["kv"])
     ax.bar_label(bars, fmt="%.3g ms", padding=4)
-    plots.mark(bars, "N", "H_kv", "D", "B", "L", "BW")
+    plots.mark(bars, "N", "H_kv", "D", "b", "B", "L", "BW")
     line = ax.axvline(floor, color=plots.COLORS["limit"], lw=1.8, label="floor: each byte once")
-    plots.mark(line, "N", "H_kv", "D", "B", "L", "BW")
+    plots.mark(line, "N", "H_kv", "D", "b", "B", "L", "BW")
     work = 1e3 * attention_flops(model, batch, context) / HARDWARE[card].flops_fp16_dense
     label = f"arithmetic on tensor cores: {work:.2g} ms"
     ax.axvline(work, color=plots.COLORS["compute"], lw=1.8, ls="--", label=label)
