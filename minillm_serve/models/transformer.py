@@ -152,6 +152,12 @@ class Transformer(nn.Module):
             if isinstance(module, Linear):
                 module.pack(relayout=module.weight is not self.embedding.weight)
 
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of weight matrices that a step of few rows reads: codes where there are any."""
+        linears = [module for module in self.modules() if isinstance(module, Linear)]
+        return sum((linear.coded or linear.weight).nbytes for linear in linears)
+
     @torch.inference_mode()
     def forward(self, token_ids: Tensor, positions: Tensor, attend: Attend | FusedAttend) -> Tensor:
         """Runs all layers over the tokens of one step.

@@ -17,7 +17,11 @@ LENGTHS = (9, 4, 14, 6)
 HEADS, KV_HEADS, SPLITS, NUM_SLOTS = 6, 2, 2, 48
 #: Order in which the pool hands blocks out; by chance, as after some hours of service.
 _ORDER = (7, 2, 10, 4, 0, 9, 5, 11, 1, 8, 3, 6)
-_SHOWN_STAGES = {f"{stage.title} (a program a {stage.per})": stage.number for stage in STAGES[1:]}
+#: What can be looked at: a stage and, where it splits contexts, one of the pieces.
+_SHOWN_STAGES = {
+    **{f"{stage.title} (a program a {stage.per})": (stage.number, 0) for stage in STAGES[1:-1]},
+    **{f"{STAGES[-1].title}, piece {n} of {SPLITS}": (STAGES[-1].number, n) for n in range(SPLITS)},
+}
 _OWNERS = (plots.SKY, plots.YELLOW, plots.PURPLE, plots.ORANGE)
 
 Slot = tuple[int, int]
@@ -90,9 +94,10 @@ def scene(stage: int, head: int, sequence: int, piece: int, size: int, mask: boo
     return Scene(launch, launch.program_of(head, sequence, piece), mask)
 
 
-def draw(stage: int, head: int, sequence: int, piece: int, size: int, mask: bool) -> Figure:
+def draw(stage: tuple[int, int], head: int, sequence: int, size: int, mask: bool) -> Figure:
     """The grid of programs, the sequence's block table, and the pool."""
-    shown = scene(stage, head, sequence, piece, size, mask)
+    number, piece = stage
+    shown = scene(number, head, sequence, piece, size, mask)
     figure, axes = plots.figure(2, 1, height=5.6, height_ratios=(1, 1.6))
     _draw_grid(axes[0], shown)
     _draw_pool(axes[1], shown)
@@ -171,9 +176,10 @@ def _legend(ax: Axes, said: str, **style: Any) -> None:
     ax.add_patch(Rectangle((0, 0), 0, 0, label=said, **style))
 
 
-def describe(stage: int, head: int, sequence: int, piece: int, size: int, mask: bool) -> str:
+def describe(stage: tuple[int, int], head: int, sequence: int, size: int, mask: bool) -> str:
     """One or two sentences on the same."""
-    shown = scene(stage, head, sequence, piece, size, mask)
+    number, piece = stage
+    shown = scene(number, head, sequence, piece, size, mask)
     read, held = shown.lanes()
     blocks = ", ".join(str(tile.block) for tile in shown.tiles()) or "none"
     strays, others = len(shown.strays()), len(shown.sharers()) - 1
@@ -188,10 +194,9 @@ def describe(stage: int, head: int, sequence: int, piece: int, size: int, mask: 
 def who_reads_what() -> Experiment:
     """The widget."""
     knobs = {
-        "stage": controls.choice("stage", _SHOWN_STAGES, 3),
+        "stage": controls.choice("stage", _SHOWN_STAGES, (3, 0)),
         "head": controls.integer("query head h", 0, HEADS - 1, 1),
         "sequence": controls.integer("sequence s", 0, len(LENGTHS) - 1, 0),
-        "piece": controls.integer("piece (stage 5)", 0, SPLITS - 1, 0),
         "size": controls.powers_of_two("block size P", 2, 8, 4),
         "mask": controls.switch("loads have a mask", True),
     }
