@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,28 @@ def test_reset_puts_the_released_notebook_back_and_keeps_the_learners(
     assert "yours is kept as ex01.ipynb.bak" in capsys.readouterr().out
 
 
+def test_a_second_reset_keeps_what_the_first_one_kept(checkout: Path) -> None:
+    save(answered(EX01, "bytes"), mine(checkout))
+    learners = mine(checkout).read_text()
+    assert commands.main(["reset", "ex01"]) == 0
+    mine(checkout).write_text(mine(checkout).read_text() + "\n")
+    assert commands.main(["reset", "ex01"]) == 0
+    assert mine(checkout).with_name("ex01.ipynb.bak").read_text() == learners
+    assert mine(checkout).with_name("ex01.ipynb.bak2").is_file()
+
+
+def test_exercises_without_solutions_are_found_and_cannot_be_reset(checkout: Path) -> None:
+    shutil.rmtree(checkout / "solutions")
+    assert find_root() == checkout
+    with pytest.raises(ValueError, match="take the notebook from the repository again"):
+        commands.main(["reset", "ex01"])
+
+
+def test_a_hint_without_a_part_names_the_parts() -> None:
+    with pytest.raises(ValueError, match=r"which part of ex01\? There are ex01-bytes"):
+        commands.main(["hint", "ex01"])
+
+
 @pytest.fixture
 def submissions(checkout: Path) -> Path:
     """What six students handed in."""
@@ -146,6 +169,14 @@ def test_the_seed_of_the_command_line_wins_over_the_file_and_that_over_the_defau
     (checkout / ".grading").mkdir()
     (checkout / ".grading" / "seed").write_text("autumn\n")
     assert private_seed(checkout) == "autumn"
+    (checkout / ".grading" / "seed").write_text("\n")
+    with pytest.raises(ValueError, match="is empty: write a seed into it"):
+        private_seed(checkout)
+
+
+def test_a_place_for_scores_that_is_not_there_is_told_before_anything_is_graded() -> None:
+    with pytest.raises(ValueError, match="there is no folder /nowhere"):
+        commands.main(["grade", "ex01", "--csv", "/nowhere/scores.csv"])
 
 
 def test_ones_own_notebook_is_graded_with_hidden_cases(

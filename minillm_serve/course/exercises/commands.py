@@ -5,18 +5,19 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
 from minillm_serve.course.exercises import places, registry
 from minillm_serve.course.exercises.exercise import Exercise
-from minillm_serve.course.exercises.grading import Grade, grade_file
+from minillm_serve.course.exercises.grading import DEFAULT_SEED, Grade, grade_file
 from minillm_serve.course.exercises.hints import Hint
 from minillm_serve.course.exercises.submissions import Submission, find_submissions
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Command line; 0 if all is well, 1 if points are missing, 2 for wrong usage.
+    """Command line; 0 if all is well, 1 if points are missing, 2 for options that do not parse.
 
     Raises:
         ValueError: there is no such exercise, part, hint or folder.
@@ -45,7 +46,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     hinted.add_argument("part", help="such as ex01-bytes")
     hinted.add_argument("number", type=int, nargs="?", default=1, help="which hint (the first)")
     command("status", _status, "list all exercises and what you have earned")
-    reset = command("reset", _reset, "put the released notebook back (yours is kept as .bak)")
+    reset = command("reset", _reset, "put the released notebook back (yours is kept beside it)")
     reset.add_argument("exercise", help="such as ex01")
     graded = command("grade", _grade, "grade a notebook, or a folder of submissions")
     graded.add_argument("exercise", help="such as ex01")
@@ -109,9 +110,14 @@ def _reset(args: argparse.Namespace) -> int:
 
     exercise, root = registry.load(args.exercise), places.find_root()
     path = places.notebook_of(root, exercise)
+    if not (root / "solutions" / exercise.folder).is_dir():
+        raise ValueError(
+            f"{exercise.id} is released from solutions/{exercise.folder}, which is not in {root}: "
+            "take the notebook from the repository again"
+        )
     fresh = released(root, exercise.folder)[path.name]
     if path.is_file() and path.read_bytes() != fresh:
-        kept = path.with_name(f"{path.name}.bak")
+        kept = next(name for name in _backups(path) if not name.exists())
         path.replace(kept)
         print(f"yours is kept as {kept.name}")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,9 +126,20 @@ def _reset(args: argparse.Namespace) -> int:
     return 0
 
 
+def _backups(path: Path) -> Iterator[Path]:
+    """Names to keep a notebook under; one that is kept already is never written over."""
+    yield path.with_name(f"{path.name}.bak")
+    for number in count(2):
+        yield path.with_name(f"{path.name}.bak{number}")
+
+
 def _grade(args: argparse.Namespace) -> int:
     exercise, root = registry.load(args.exercise), places.find_root()
     seed = args.seed or places.private_seed(root)
+    if args.csv is not None and not args.csv.resolve().parent.is_dir():
+        raise ValueError(f"--csv {args.csv}: there is no folder {args.csv.resolve().parent}")
+    if args.folder is not None and seed == DEFAULT_SEED:
+        print("hidden cases are the public ones: put a seed in .grading/seed", file=sys.stderr)
     if args.folder is None:
         own = Submission("you", places.notebook_of(root, exercise))
         submissions = [own]

@@ -219,6 +219,8 @@ class Exercise:
             if part.id == name:
                 return part
         known = ", ".join(f"{self.id}-{part.id}" for part in self.parts)
+        if not name:
+            raise ValueError(f"which part of {self.id}? There are {known}")
         raise ValueError(f"{self.id} has no part {name!r}: there are {known}")
 
     def named(self, answers: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,8 @@ def find_root(start: Path | None = None) -> Path:
     """
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents, Path(__file__).resolve().parents[3]):
-        if any((folder / "solutions").glob("ex[0-9][0-9]_*")):
+        found = (folder / place for place in ("exercises", "solutions"))
+        if any(path.is_dir() for place in found for path in place.glob("ex[0-9][0-9]_*")):
             return folder
     raise ValueError(
         f"no exercises in {here} or above: they come with the repository; clone it and go there"
@@ -32,6 +33,14 @@ def notebook_of(root: Path, exercise: Exercise) -> Path:
 
 
 def private_seed(root: Path) -> str:
-    """What `.grading/seed` holds, or the default, which anybody can read in the source."""
+    """What `.grading/seed` holds, or the default, which anybody can read in the source.
+
+    Raises:
+        ValueError: the file is empty.
+    """
     file = root / WORK / "seed"
-    return file.read_text(encoding="utf-8").strip() if file.is_file() else DEFAULT_SEED
+    if not file.is_file():
+        return DEFAULT_SEED
+    if seed := file.read_text(encoding="utf-8").strip():
+        return seed
+    raise ValueError(f"{file} is empty: write a seed into it, or remove it")
