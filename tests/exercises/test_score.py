@@ -113,7 +113,7 @@ def test_a_judge_may_draw_what_was_read() -> None:
 def test_check_needs_the_part_only_where_there_are_several() -> None:
     exercise = load("ex01")
     assert [find(f"ex01-{part.id}")[1] for part in exercise.parts] == list(exercise.parts)
-    with pytest.raises(ValueError, match="ex01 has no part '': there are ex01-bytes, ex01-"):
+    with pytest.raises(ValueError, match=r"which part of ex01\? There are ex01-bytes, ex01-"):
         check("ex01", print)
     with pytest.raises(ValueError, match="no exercise 'ex98': there are ex"):
         check("ex98-x", print)
