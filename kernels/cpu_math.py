@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from minillm_serve.kernels.cpu_vectors import Vectors
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 #: For sums that may be reordered, so that they vectorise. NaN and infinity keep their meaning.
@@ -55,11 +55,7 @@ def prefetch(typing_context: Any, address: Any) -> Any:
     """Asks for the cache line at an address, which need not be valid; nothing is waited for."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        read, keep, data = number(0), number(3), number(1)
-        builder.call(function, [builder.inttoptr(arguments[0], byte), read, keep, data])
+        Vectors(builder).prefetch(arguments[0])
         return context.get_dummy_value()
 
     return types.void(types.intp), codegen

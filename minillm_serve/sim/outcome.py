@@ -1,4 +1,4 @@
-"""What became of the requests of a simulation; ten numbers each, so that a million fit."""
+"""What became of the requests of a simulation; seven numbers each, so that a million fit."""
 
 from __future__ import annotations
 

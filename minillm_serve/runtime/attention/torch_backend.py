@@ -72,8 +72,11 @@ class TorchAttention(AttentionBackend):
     ) -> Tensor:
         """See `AttentionBackend.run`."""
         out = torch.empty_like(q)
-        for piece in plan.prefills:
-            self.attend_slice(q, k_cache, v_cache, metadata, piece, scale, window, out)
+        for sequence, begin, end in plan.prefills:
+            table = metadata.block_tables[sequence : sequence + 1]
+            length = metadata.seq_lens[sequence : sequence + 1]
+            rows = q[begin:end].unsqueeze(0)
+            out[begin:end] = _attend(rows, k_cache, v_cache, table, length, scale, window)[0]
         if len(plan.decodes):
             tables = metadata.block_tables[plan.decodes]
             lengths = metadata.seq_lens[plan.decodes]
@@ -81,24 +84,6 @@ class TorchAttention(AttentionBackend):
             attended = _attend(rows, k_cache, v_cache, tables, lengths, scale, window)
             out[plan.decode_rows] = attended.squeeze(1)
         return out
-
-    def attend_slice(
-        self,
-        q: Tensor,
-        k_cache: Tensor,
-        v_cache: Tensor,
-        metadata: AttentionMetadata,
-        piece: Slice,
-        scale: float,
-        window: int | None,
-        out: Tensor,
-    ) -> None:
-        """Attends several rows of one sequence and writes them to `out` [T, H, D]."""
-        sequence, begin, end = piece
-        table = metadata.block_tables[sequence : sequence + 1]
-        length = metadata.seq_lens[sequence : sequence + 1]
-        rows = q[begin:end].unsqueeze(0)
-        out[begin:end] = _attend(rows, k_cache, v_cache, table, length, scale, window)[0]
 
 
 def _attend(
