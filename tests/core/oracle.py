@@ -6,6 +6,8 @@ from what it read. A wrong table, a block shared by mistake, a skipped or repeat
 stale block changes the tokens, and the comparison with `expected_tokens` shows it.
 """
 
+import random
+
 from minillm_serve.core import (
     Admission,
     Batch,
@@ -144,3 +146,9 @@ def run(engine: EngineCore, *, max_steps: int = 10_000) -> dict[str, list[int]]:
         for update in engine.step():
             tokens.setdefault(update.request_id, []).extend(update.new_token_ids)
     raise AssertionError(f"still busy after {max_steps} steps")
+
+
+def prompts(count, longest=30, seed=0):
+    """Random prompts of 1..longest tokens; the same for a seed."""
+    draw = random.Random(seed)
+    return [[draw.randrange(VOCAB) for _ in range(draw.randint(1, longest))] for _ in range(count)]

@@ -1,16 +1,13 @@
 """The overlapped loop: same tokens, late discoveries, blocks freed once and in time."""
 
-import random
-
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import initialize, precondition, rule
 
-from minillm_serve.core import EngineStalled, FinishReason, RequestRefused, SequenceOutput
+from minillm_serve.core import EngineStalled, FinishReason, SequenceOutput
 from minillm_serve.core.invariants import check_idle, check_invariants
 from tests.core.deferred import DeferredExecutor
-from tests.core.machine import CountingMachine, run_machine
-from tests.core.oracle import VOCAB, expected_tokens, make_engine, request, run
+from tests.core.machine import run_machine
+from tests.core.oracle import expected_tokens, make_engine, prompts, request, run
+from tests.core.users_machine import UsersMachine
 
 
 def make(*, num_blocks=64, block_size=4, executor=None, **options):
@@ -22,11 +19,6 @@ def make(*, num_blocks=64, block_size=4, executor=None, **options):
         async_scheduling=True,
         **options,
     )
-
-
-def prompts(count, longest=30, seed=0):
-    draw = random.Random(seed)
-    return [[draw.randrange(VOCAB) for _ in range(draw.randint(1, longest))] for _ in range(count)]
 
 
 @pytest.mark.parametrize("block_size", [1, 3, 16])
@@ -275,73 +267,8 @@ def test_a_scheduler_that_schedules_nothing_is_caught_when_nothing_is_under_way(
         engine.step()
 
 
-class AsyncMachine(CountingMachine):
-    """A random crowd; some answers hold a stop token, some users leave at any moment."""
-
-    @initialize(
-        num_blocks=st.integers(2, 12),
-        block_size=st.sampled_from([1, 2, 4, 5]),
-        seqs=st.integers(1, 5),
-        budget=st.integers(1, 20),
-        eos=st.sets(st.integers(0, VOCAB - 1), max_size=8),
-    )
-    def start(self, num_blocks, block_size, seqs, budget, eos):
-        self.engine = make(
-            num_blocks=num_blocks,
-            block_size=block_size,
-            max_num_seqs=seqs,
-            max_num_batched_tokens=budget,
-            eos_token_ids=eos,
-        )
-        self.eos = eos
-        self.asked = {}
-        self.got = {}
-
-    @rule(
-        prompt=st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=24),
-        max_tokens=st.one_of(st.none(), st.integers(1, 20)),
-    )
-    def arrive(self, prompt, max_tokens):
-        name = f"r{len(self.asked)}"
-        room = self.engine.admission.max_len - len(prompt)
-        try:
-            self.engine.add_request(request(name, prompt, max_tokens))
-        except RequestRefused:
-            assert room < 1
-            return
-        count = room if max_tokens is None else min(room, max_tokens)
-        tokens = expected_tokens(prompt, count)
-        ends = [i + 1 for i, token in enumerate(tokens) if token in self.eos]
-        self.asked[name] = tokens[: min(ends, default=count)]
-        self.got[name] = []
-
-    @precondition(lambda self: self.engine.has_unfinished)
-    @rule(times=st.integers(1, 6))
-    def step(self, times):
-        for _ in range(times):
-            for update in self.engine.step():
-                name = update.request_id
-                self.got[name] += update.new_token_ids
-                if update.finish_reason:
-                    assert self.got.pop(name) == self.asked[name]
-
-    @precondition(lambda self: self.got)
-    @rule(data=st.data())
-    def leave(self, data):
-        name = data.draw(st.sampled_from(sorted(self.got)))
-        assert self.engine.abort(name)
-        tokens = self.got.pop(name)
-        assert tokens == self.asked[name][: len(tokens)]
-        check_invariants(self.engine.scheduler)
-        if not self.engine.has_unfinished:
-            check_idle(self.engine.scheduler)
-
-    def teardown(self):
-        if hasattr(self, "engine"):
-            while self.engine.has_unfinished:
-                self.step(1)
-            assert not self.got
-            check_idle(self.engine.scheduler)
+class AsyncMachine(UsersMachine):
+    make = staticmethod(make)
 
 
 def test_a_random_crowd_is_served_right_through_10_000_steps():

@@ -1,7 +1,5 @@
 """The loop, with an executor that reads its context back through real block tables."""
 
-import random
-
 import pytest
 
 from minillm_serve.core import (
@@ -21,14 +19,10 @@ from tests.core.oracle import (
     expected_tokens,
     make_engine,
     next_token,
+    prompts,
     request,
     run,
 )
-
-
-def prompts(count, longest=30, seed=0):
-    draw = random.Random(seed)
-    return [[draw.randrange(VOCAB) for _ in range(draw.randint(1, longest))] for _ in range(count)]
 
 
 @pytest.mark.parametrize("block_size", [1, 3, 4, 16])
