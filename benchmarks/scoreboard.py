@@ -5,7 +5,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from minillm_serve.course.trace import SEED, TECHNIQUES, describe_trace, make_trace, run_row
+from minillm_serve.course.techniques import TECHNIQUES, run_row
+from minillm_serve.course.trace import SEED, describe_trace, make_trace
 from minillm_serve.stamp import stamp
 
 RESULTS = Path(__file__).parent / "results" / "scoreboard.json"

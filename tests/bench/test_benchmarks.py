@@ -8,7 +8,7 @@ from benchmarks import kernels, latency, record, scheduler, scoreboard, throughp
 from benchmarks.report import Comparison
 from benchmarks.workloads import w1, w2
 from minillm_serve.cli import main
-from minillm_serve.course import trace
+from minillm_serve.course import techniques, trace
 from minillm_serve.course.scoreboard import Scoreboard
 from tests.llm.tiny import save_tiny
 from tests.models.tiny import VOCAB
@@ -93,7 +93,7 @@ def test_a_ratio_says_how_much_faster_the_first_is():
 def test_the_scoreboard_is_written_in_the_form_that_chapters_read(tmp_path, monkeypatch):
     users = trace.make_trace(short=True)[:2]
     users = [trace.User(u.arrival, u.prompt[:20], 3) for u in users]
-    monkeypatch.setattr(trace, "make_trace", lambda *, short=False: users)
+    monkeypatch.setattr(techniques, "make_trace", lambda *, short=False: users)
     monkeypatch.setattr(scoreboard, "make_trace", lambda *, short=False: users)
     out = tmp_path / "board.json"
     assert scoreboard.main(["--output", str(out)]) == 0
