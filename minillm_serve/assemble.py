@@ -68,15 +68,7 @@ def assemble(
         kv_cache_memory=kv_cache_memory,
         max_model_len=max_model_len,
     )
-    if num_blocks is not None and kv_cache_memory is not None:
-        raise ValueError("give num_blocks or kv_cache_memory, not both: each decides the other")
-    if num_blocks is not None and given.get("kv_budget"):
-        raise ValueError("give num_blocks or a kv_budget part, not both: each decides the blocks")
-    if given.get("scheduler") and not scheduling.is_default:
-        raise ValueError(
-            "give a scheduler part, or scheduler, policy and max_queue_delay, not both: the part "
-            "decides who goes first"
-        )
+    _check_together(given, scheduling, num_blocks=num_blocks, kv_cache_memory=kv_cache_memory)
     where, path = choose_device(device), resolve_model(model)
     config = load_config(path)
     kind = choose_dtype(dtype, config.torch_dtype, where)
@@ -153,6 +145,21 @@ def assemble(
         debug_invariants=debug_invariants,
     )
     return Assembly(engine, path, config, tokenizer, executor.kv_cache, given)
+
+
+def _check_together(
+    given: Parts, scheduling: Scheduling, *, num_blocks: int | None, kv_cache_memory: int | None
+) -> None:
+    """Refuses arguments that contradict each other."""
+    if num_blocks is not None and kv_cache_memory is not None:
+        raise ValueError("give num_blocks or kv_cache_memory, not both: each decides the other")
+    if num_blocks is not None and given.get("kv_budget"):
+        raise ValueError("give num_blocks or a kv_budget part, not both: each decides the blocks")
+    if given.get("scheduler") and not scheduling.is_default:
+        raise ValueError(
+            "give a scheduler part, or scheduler, policy and max_queue_delay, not both: the part "
+            "decides who goes first"
+        )
 
 
 def _check_limits(**limits: int | None) -> None:

@@ -4,7 +4,8 @@ import argparse
 import re
 from typing import Any
 
-from minillm_serve.core.sampling_params import SamplingParams
+from minillm_serve.core import POLICIES, SamplingParams
+from minillm_serve.scheduling import PREEMPTIONS, SCHEDULERS
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
@@ -38,13 +39,27 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--max-num-batched-tokens", type=int, default=512, help="tokens a step")
     group.add_argument("--max-model-len", type=int, help="tokens of prompt and output together")
     group.add_argument("--attention-backend", default="auto", help="auto or a backend's name")
+    group = parser.add_argument_group("scheduling")
+    group.add_argument(
+        "--scheduler", default="continuous", choices=SCHEDULERS, help="(default: %(default)s)"
+    )
+    group.add_argument(
+        "--policy", default="fcfs", choices=list(POLICIES), help="who goes first (%(default)s)"
+    )
+    group.add_argument(
+        "--swap-space", type=parse_bytes, default=0, help="host memory for preempted KV, as in 1GiB"
+    )
+    group.add_argument(
+        "--preemption", default="auto", choices=PREEMPTIONS, help="(default: %(default)s)"
+    )
 
 
 def engine_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """What `add_engine_options` read, as keyword arguments of `LLM`."""
     names = (
         "model dtype device block_size num_blocks kv_cache_memory max_num_seqs "
-        "max_num_batched_tokens max_model_len attention_backend seed"
+        "max_num_batched_tokens max_model_len attention_backend seed "
+        "scheduler policy swap_space preemption"
     )
     return {name: getattr(options, name) for name in names.split() if hasattr(options, name)}
 

@@ -1,9 +1,7 @@
 """The engine's Python face: `LLM(model).generate(prompts)`."""
 
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -11,15 +9,13 @@ from typing import Any
 import torch
 
 from minillm_serve.assemble import assemble
-from minillm_serve.collector import Collector
-from minillm_serve.core import FinishReason, PartError, Policy, Request, SamplingParams
+from minillm_serve.core import Policy, Request, SamplingParams
+from minillm_serve.llm_engine import LLMEngine
 from minillm_serve.outputs import RequestOutput
-from minillm_serve.parts import SLOTS
 from minillm_serve.progress import Progress
 from minillm_serve.prompts import Message, Prompt, as_list, chat_ids, one_each, one_priority_each
 from minillm_serve.scheduling import Scheduling
 from minillm_serve.stream import TextStream
-from minillm_serve.text.vocabulary import Vocabulary
 
 
 class LLM:
@@ -62,6 +58,7 @@ class LLM:
         tokenizer: transformers' tokenizer.
         kv_cache: the `KVCache`.
         engine: the `EngineCore`.
+        llm_engine: the `LLMEngine` around it.
         parts: which parts are yours and which are ours.
 
     Raises:
@@ -130,10 +127,7 @@ class LLM:
         self.parts = assembly.parts
         if self.parts.yours:
             print(self.parts, file=sys.stderr)
-        self._fatal: PartError | None = None
-        self._vocabulary = Vocabulary(self.tokenizer)
-        self._lock = threading.RLock()
-        self._collectors: dict[str, Collector] = {}
+        self.llm_engine = LLMEngine(self.engine, self.tokenizer, self.parts)
         self._numbers = count(1)
 
     def generate(
@@ -198,8 +192,8 @@ class LLM:
             RuntimeError: the computation failed for this request, from the iterator.
         """
         request, text = self._request(prompt, sampling_params or SamplingParams())
-        (collector,) = self._add([(request, text)])
-        return TextStream(collector, self._step, self._drop)
+        (collector,) = self.llm_engine.add([(request, text)])
+        return TextStream(collector, self.llm_engine.step, self.llm_engine.drop)
 
     def chat_prompt(self, messages: Sequence[Message]) -> list[int]:
         """Ids of a conversation in the model's chat template, up to the assistant's turn.
@@ -218,82 +212,17 @@ class LLM:
         asked = Request(request_id=name, prompt_token_ids=ids, params=params, priority=priority)
         return asked, text
 
-    def _add(self, requests: list[tuple[Request, str | None]]) -> list[Collector]:
-        # All are checked before any is queued, so that a refusal leaves nothing behind.
-        for request, _ in requests:
-            self.engine.admission.check(request)
-        collectors: list[Collector] = []
-        with self._lock:
-            if (fault := self._fatal) is not None:
-                what = f"has stopped this engine, for it {fault.what}. Mend it and build a new LLM."
-                raise PartError(fault.slot, fault.owner, what) from fault
-            with self._contained(collectors):
-                for request, text in requests:
-                    metrics = self.engine.add_request(request)
-                    collector = Collector(request, text, self._vocabulary, metrics)
-                    self._collectors[request.request_id] = collector
-                    collectors.append(collector)
-        return collectors
-
     def _run(
         self, requests: list[tuple[Request, str | None]], use_tqdm: bool
     ) -> list[RequestOutput]:
-        collectors = self._add(requests)
+        collectors = self.llm_engine.add(requests)
         progress = Progress(len(collectors), shown=use_tqdm)
         try:
             while not all(collector.finished for collector in collectors):
-                progress.advance(self._step())
+                progress.advance(self.llm_engine.step())
         finally:
             # After an interrupt or a fault nothing of this call stays in the engine.
             progress.close()
             for collector in collectors:
-                self._drop(collector)
+                self.llm_engine.drop(collector)
         return [collector.output() for collector in collectors]
-
-    def _step(self) -> tuple[int, int]:
-        """Runs a step and fills the collectors; tells the number of new tokens and of ends."""
-        with self._lock, self._contained():
-            if self._fatal is not None:
-                return 0, 0
-            self.engine.flush()  # nobody else is coming: it is we who would let them in
-            updates = self.engine.step()
-            collectors = [self._collectors[update.request_id] for update in updates]
-            for collector, update in zip(collectors, updates, strict=True):
-                collector.take(update)
-                if collector.finished and update.finish_reason is None:
-                    # A stop string: only the text showed it.
-                    self.engine.finish(update.request_id, FinishReason.STOP)
-        return sum(len(u.new_token_ids) for u in updates), sum(c.finished for c in collectors)
-
-    def _drop(self, collector: Collector) -> None:
-        with self._lock:
-            self._collectors.pop(collector.request.request_id, None)
-            if self._fatal is None:
-                with self._contained():
-                    self.engine.abort(collector.request.request_id)
-
-    @contextmanager
-    def _contained(self, added: Sequence[Collector] = ()) -> Iterator[None]:
-        """Tells everybody whom a fault of the engine has lost, so that nobody waits for ever.
-
-        Args:
-            added: requests that are taken out again after a fault.
-
-        Raises:
-            PartError: if a part of yours is at fault; anything else goes through.
-        """
-        try:
-            yield
-        except BaseException as error:
-            fault = self.parts.fault(error)
-            if fault is not None and SLOTS[fault.slot].keeps_books:
-                self._fatal = fault
-            why = str(fault) if fault is not None else f"{type(error).__name__}: {error}"
-            for name, collector in self._collectors.items():
-                if self._fatal is not None or name not in self.engine.metrics:
-                    collector.fail(why)
-            for collector in added:
-                self._drop(collector)
-            if fault is None or fault is error:
-                raise
-            raise fault from error

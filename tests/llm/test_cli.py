@@ -75,6 +75,29 @@ def test_json_gives_one_object_a_prompt(shell, monkeypatch):
     assert all(record["ttft_s"] > 0 for record in records)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--scheduler", "static"),
+        ("--scheduler", "dynamic", "--policy", "priority"),
+        ("--policy", "sjf", "--swap-space", "1MiB", "--preemption", "swap"),
+    ],
+)
+def test_a_scheduler_is_chosen_and_changes_no_answer(shell, options):
+    def texts(*chosen):
+        status, out, _ = shell("generate", "hello there", "and you", "--json", *chosen)
+        assert status == 0
+        return [json.loads(line)["text"] for line in out.splitlines()]
+
+    assert texts(*options) == texts()
+
+
+def test_a_scheduler_that_is_none_is_refused(shell, capsys):
+    with pytest.raises(SystemExit):
+        shell("generate", "hello", "--scheduler", "magic")
+    assert "continuous" in capsys.readouterr().err
+
+
 def test_raw_leaves_the_chat_template_out(shell):
     _, out, _ = shell("generate", "ab", "--json", "--raw")
     assert json.loads(out)["prompt_tokens"] == 2

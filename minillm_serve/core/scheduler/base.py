@@ -18,6 +18,7 @@ from minillm_serve.core.batch import (
 from minillm_serve.core.block_manager import BlockManager
 from minillm_serve.core.errors import InvariantViolation
 from minillm_serve.core.request import FinishReason, Sequence, SequenceStatus
+from minillm_serve.core.scheduler.endings import is_full, is_gone, reason_to_stop
 from minillm_serve.core.scheduler.policy import FirstComeFirstServed, Policy
 from minillm_serve.core.scheduler.queue import Deadlines, WaitingQueue
 
@@ -180,7 +181,7 @@ class Scheduler(ABC):
             sequence.num_pending += item.samples
             if sequence.status is SequenceStatus.RUNNING:
                 sequence.num_computed = item.end
-                if item.samples and self._is_full(sequence, len(sequence)):
+                if item.samples and is_full(sequence, len(sequence), self.max_len):
                     self.leaving.append(sequence)
         if self.leaving:
             leaving = set(self.leaving)
@@ -252,23 +253,11 @@ class Scheduler(ABC):
         for token in output.token_ids:
             kept.append(token)
             sequence.token_ids.append(token)
-            reason = self._reason_to_stop(sequence, token)
+            reason = reason_to_stop(sequence, token, self.max_len)
             if reason is not None:
                 self._end(sequence, reason)
                 break
         return SequenceUpdate(sequence, tuple(kept), output.logprobs[: len(kept)], reason)
-
-    def _reason_to_stop(self, sequence: Sequence, token: int) -> FinishReason | None:
-        if token in sequence.stop_ids:
-            return FinishReason.STOP
-        return FinishReason.LENGTH if self._is_full(sequence, len(sequence.token_ids)) else None
-
-    def _is_full(self, sequence: Sequence, num_tokens: int) -> bool:
-        """Whether a sequence of so many tokens may get no further one."""
-        max_tokens = sequence.params.max_tokens
-        if max_tokens is not None and num_tokens - sequence.num_prompt_tokens >= max_tokens:
-            return True
-        return num_tokens >= self.max_len
 
     def _end(self, sequence: Sequence, reason: FinishReason) -> None:
         if sequence.status is not SequenceStatus.RUNNING:
@@ -283,14 +272,10 @@ class Scheduler(ABC):
         """Lets go of sequences that have ended, and of their blocks once no step uses them."""
         self.running = [s for s in self.running if s.status is SequenceStatus.RUNNING]
         for sequence in self.leaving:
-            if _is_gone(sequence):
+            if is_gone(sequence):
                 self.blocks.release(sequence)
-        self.leaving = [s for s in self.leaving if not _is_gone(s)]
+        self.leaving = [s for s in self.leaving if not is_gone(s)]
 
 
 def _rank(sequence: Sequence) -> tuple[float, int]:
     return sequence.rank
-
-
-def _is_gone(sequence: Sequence) -> bool:
-    return sequence.status is SequenceStatus.FINISHED and not sequence.num_under_way

@@ -1,0 +1,105 @@
+"""The engine as its faces see it: requests in, text out, faults contained."""
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from minillm_serve.collector import Collector
+from minillm_serve.core import EngineCore, FinishReason, PartError, Request
+from minillm_serve.parts import SLOTS, Parts
+from minillm_serve.text.vocabulary import Vocabulary
+
+
+class LLMEngine:
+    """Stands between `EngineCore`, which knows ids only, and whoever asks in text.
+
+    Several threads may use it: they take turns, step by step, and are batched together.
+
+    Args:
+        core: the engine.
+        tokenizer: transformers' tokenizer; None if there is none, and then there is no text.
+        parts: which parts of the engine are whose.
+    """
+
+    def __init__(self, core: EngineCore, tokenizer: Any, parts: Parts) -> None:
+        self.core = core
+        self.parts = parts
+        self._vocabulary = Vocabulary(tokenizer)
+        self._lock = threading.RLock()
+        self._collectors: dict[str, Collector] = {}
+        self._fatal: PartError | None = None
+
+    def add(self, requests: Iterable[tuple[Request, str | None]]) -> list[Collector]:
+        """Queues requests, all of them or none; each with its prompt's text, if it has one.
+
+        Raises:
+            RequestRefused: one can never be served.
+            Overloaded: too many wait already.
+            PartError: a part of yours failed, now or before.
+        """
+        asked = list(requests)
+        # All are checked before any is queued, so that a refusal leaves nothing behind.
+        for request, _ in asked:
+            self.core.admission.check(request)
+        collectors: list[Collector] = []
+        with self._lock:
+            if (fault := self._fatal) is not None:
+                what = f"has stopped this engine, for it {fault.what}. Mend it and build a new LLM."
+                raise PartError(fault.slot, fault.owner, what) from fault
+            with self._contained(collectors):
+                for request, text in asked:
+                    metrics = self.core.add_request(request)
+                    collector = Collector(request, text, self._vocabulary, metrics)
+                    self._collectors[request.request_id] = collector
+                    collectors.append(collector)
+        return collectors
+
+    def step(self) -> tuple[int, int]:
+        """Runs a step and fills the collectors; tells the number of new tokens and of ends."""
+        with self._lock, self._contained():
+            if self._fatal is not None:
+                return 0, 0
+            self.core.flush()  # nobody else is coming: it is we who would let them in
+            updates = self.core.step()
+            collectors = [self._collectors[update.request_id] for update in updates]
+            for collector, update in zip(collectors, updates, strict=True):
+                collector.take(update)
+                if collector.finished and update.finish_reason is None:
+                    # A stop string: only the text showed it.
+                    self.core.finish(update.request_id, FinishReason.STOP)
+        return sum(len(u.new_token_ids) for u in updates), sum(c.finished for c in collectors)
+
+    def drop(self, collector: Collector) -> None:
+        """Takes a request out, wherever it stands; does nothing if it has ended."""
+        with self._lock:
+            self._collectors.pop(collector.request.request_id, None)
+            if self._fatal is None:
+                with self._contained():
+                    self.core.abort(collector.request.request_id)
+
+    @contextmanager
+    def _contained(self, added: Sequence[Collector] = ()) -> Iterator[None]:
+        """Tells everybody whom a fault of the engine has lost, so that nobody waits for ever.
+
+        Args:
+            added: requests that are taken out again after a fault.
+
+        Raises:
+            PartError: if a part of yours is at fault; anything else goes through.
+        """
+        try:
+            yield
+        except BaseException as error:
+            fault = self.parts.fault(error)
+            if fault is not None and SLOTS[fault.slot].keeps_books:
+                self._fatal = fault
+            why = str(fault) if fault is not None else f"{type(error).__name__}: {error}"
+            for name, collector in self._collectors.items():
+                if self._fatal is not None or name not in self.core.metrics:
+                    collector.fail(why)
+            for collector in added:
+                self.drop(collector)
+            if fault is None or fault is error:
+                raise
+            raise fault from error
