@@ -1,5 +1,11 @@
-"""`minillm-serve bench kernels`: decode attention by each backend, on one and the same pool."""
+"""`minillm-serve bench kernels`: decode attention by each backend, on one and the same pool.
 
+With `--shared 512` all sequences begin with the same 512 tokens, and each backend that can read
+them once for all is timed both ways.
+"""
+
+import argparse
+import dataclasses
 import time
 from collections.abc import Sequence
 
@@ -7,9 +13,12 @@ import torch
 
 from benchmarks.report import Comparison, parser, positive
 from minillm_serve.runtime.attention.base import AttentionMetadata
+from minillm_serve.runtime.attention.cascade import SharedPrefix
 from minillm_serve.runtime.attention.registry import BACKENDS
 
 HEADS, KV_HEADS, HEAD_DIM, BLOCK_SIZE = 9, 3, 64, 16  # SmolLM2-135M
+
+Problem = tuple[torch.Tensor, torch.Tensor, torch.Tensor, AttentionMetadata]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -18,25 +27,30 @@ def main(argv: Sequence[str]) -> int:
     options.add_argument("--batch", type=positive, default=64, help="sequences (%(default)s)")
     options.add_argument("--shortest", type=positive, default=64, help="tokens (%(default)s)")
     options.add_argument("--longest", type=positive, default=440, help="tokens (%(default)s)")
+    options.add_argument(
+        "--shared", type=blocks, default=0, help="tokens that all begin with, besides (%(default)s)"
+    )
     options.add_argument("--backends", nargs="+", default=["cpu", "torch"], choices=list(BACKENDS))
     options.add_argument("--calls", type=positive, default=30, help="calls a run (%(default)s)")
     chosen = options.parse_args(argv)
-    problem = decode_problem(chosen.batch, chosen.shortest, chosen.longest)
-    times: dict[str, list[float]] = {name: [] for name in chosen.backends}
-    outputs = {name: time_backend(name, problem, 2)[1] for name in chosen.backends}
-    first = outputs[chosen.backends[0]]
+    problem = decode_problem(chosen.batch, chosen.shortest, chosen.longest, chosen.shared)
+    systems = _systems(chosen.backends, problem)
+    outputs = {name: time_backend(*system, 2)[1] for name, system in systems.items()}
     for name, output in outputs.items():
+        first = next(iter(outputs.values()))
         torch.testing.assert_close(output, first, rtol=1e-5, atol=1e-5, msg=name)
+    times: dict[str, list[float]] = {name: [] for name in systems}
     for _ in range(chosen.repeat):
-        for name in chosen.backends:
-            times[name].append(time_backend(name, problem, chosen.calls)[0] * 1e3)
+        for name, system in systems.items():
+            times[name].append(time_backend(*system, chosen.calls)[0] * 1e3)
+    also = f" after {chosen.shared} shared ones" if chosen.shared else ""
     result = Comparison(
         f"Decode attention, one layer, B={chosen.batch}, "
-        f"{chosen.shortest}..{chosen.longest} tokens, fp32",
+        f"{chosen.shortest}..{chosen.longest} tokens{also}, fp32",
         "ms",
         times,
         higher_is_better=False,
-        context={"seed": 0, "batch": chosen.batch},
+        context={"seed": 0, "batch": chosen.batch, "shared": chosen.shared},
     )
     print(result.table())
     if chosen.output:
@@ -44,23 +58,50 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-Problem = tuple[torch.Tensor, torch.Tensor, torch.Tensor, AttentionMetadata]
+def blocks(text: str) -> int:
+    """An option's value that is so many whole blocks of tokens.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not.
+    """
+    if not text.isdecimal() or int(text) % BLOCK_SIZE:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a multiple of {BLOCK_SIZE}")
+    return int(text)
 
 
-def decode_problem(batch: int, shortest: int, longest: int) -> Problem:
-    """Queries, caches and metadata of a decode step over shuffled blocks."""
+def _systems(backends: Sequence[str], problem: Problem) -> dict[str, tuple[str, Problem]]:
+    """What is timed, by name: each backend, and with the hint first if there is one to take."""
+    *tensors, metadata = problem
+    plain = dataclasses.replace(metadata, shared_prefixes=())
+    systems = {}
+    for name in backends:
+        if metadata.shared_prefixes and BACKENDS[name].capabilities.cascade is not None:
+            systems[f"{name}, shared once"] = (name, problem)
+        systems[name] = (name, (*tensors, plain))
+    return systems
+
+
+def decode_problem(batch: int, shortest: int, longest: int, shared: int = 0) -> Problem:
+    """Queries, caches and metadata of a decode step over shuffled blocks.
+
+    Each sequence has `shortest` to `longest` tokens, after `shared` ones that all have.
+    """
     draw = torch.Generator().manual_seed(0)
-    lengths = torch.randint(shortest, longest + 1, (batch,), generator=draw).int()
-    width = -(-longest // BLOCK_SIZE)
-    shape = (batch * width, KV_HEADS, BLOCK_SIZE, HEAD_DIM)
+    lengths = shared + torch.randint(shortest, longest + 1, (batch,), generator=draw).int()
+    width, prefix = -(-longest // BLOCK_SIZE), shared // BLOCK_SIZE
+    shape = (prefix + batch * width, KV_HEADS, BLOCK_SIZE, HEAD_DIM)
     k_cache, v_cache = (torch.randn(shape, generator=draw) for _ in range(2))
+    order = torch.randperm(len(k_cache), generator=draw).int()
+    tables = [order[:prefix].expand(batch, prefix), order[prefix:].view(batch, width)]
+    hint = SharedPrefix(tuple(range(batch)), prefix, BLOCK_SIZE)
     metadata = AttentionMetadata(
         query_start_loc=torch.arange(batch + 1, dtype=torch.int32),
         seq_lens=lengths,
-        block_tables=torch.randperm(batch * width, generator=draw).view(batch, width).int(),
+        block_tables=torch.cat(tables, dim=1),
         slot_mapping=torch.zeros(batch, dtype=torch.int64),
         max_query_len=1,
         max_seq_len=int(lengths.max()),
+        shared_prefixes=(hint,) if shared else (),
     )
     return torch.randn(batch, HEADS, HEAD_DIM, generator=draw), k_cache, v_cache, metadata
 

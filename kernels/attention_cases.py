@@ -7,10 +7,12 @@ import torch
 from minillm_serve.kernels.attention_configs import (
     DecodeConfig,
     PrefillConfig,
+    configure_cascade,
     configure_decode,
     configure_prefill,
 )
 from minillm_serve.kernels.attention_launch import padded, tile_constants
+from minillm_serve.kernels.cascade_decode import cascade_decode_kernel
 from minillm_serve.kernels.combine_splits import CHUNK, combine_kernel
 from minillm_serve.kernels.compile_case import SHORT_NAMES, TARGETS, CompileCase
 from minillm_serve.kernels.paged_decode import paged_decode_kernel
@@ -31,6 +33,8 @@ _SHAPES = (
     (_BF16, 128, True),
     (_FP32, 256, True),
 )
+#: Those that shared prefixes are compiled for; no window is special about them.
+_CASCADE_SHAPES = (*_SHAPES[:3], *_SHAPES[5:])
 
 
 def compile_cases() -> list[CompileCase]:
@@ -40,7 +44,10 @@ def compile_cases() -> list[CompileCase]:
         for shape in _SHAPES:
             cases.append(_decode_case(target, *shape, BLOCK))
             cases.append(_prefill_case(target, *shape))
+            if shape in _CASCADE_SHAPES:
+                cases.append(_cascade_case(target, *shape))
         cases.append(_decode_case(target, _BF16, 128, False, 128))
+        cases.append(_after_prefix(_decode_case(target, _BF16, 128, False, BLOCK)))
         cases.append(_combine_case(target, 128))
     return cases
 
@@ -59,8 +66,43 @@ def _decode_case(
             "lse_ptr": "fp32",
         },
         scalars={**case.scalars, "num_splits": "i32", "stride_lse_split": "i32"},
-        constexprs={**case.constexprs, "starts_ptr": None, "IS_SPLIT": not is_special},
+        constexprs={
+            **case.constexprs,
+            **dict.fromkeys(("starts_ptr", "skip_ptr")),
+            "IS_SPLIT": not is_special,
+        },
         index_loads=2 * max(config.tile // size, 1),  # for keys, and perhaps again for values
+    )
+
+
+def _after_prefix(case: CompileCase) -> CompileCase:
+    """Decode that begins where a shared prefix ends."""
+    given = {name: value for name, value in case.constexprs.items() if name != "skip_ptr"}
+    pointers = {**case.pointers, "skip_ptr": "i32"}
+    name = f"{case.name} after a prefix"
+    return replace(case, name=name, pointers=pointers, constexprs=given)
+
+
+def _cascade_case(target: str, dtype: torch.dtype, dim: int, is_special: bool) -> CompileCase:
+    config = configure_cascade(dim, dtype, target)
+    case = _case(
+        "cascade_decode", cascade_decode_kernel, target, dtype, dim, is_special, BLOCK, config
+    )
+    constexprs = {key: value for key, value in case.constexprs.items() if key != "HAS_WINDOW"}
+    return replace(
+        case,
+        name=case.name.replace("window ", ""),
+        pointers={
+            **case.pointers,
+            **dict.fromkeys(("members_ptr", "lens_ptr"), "i32"),
+            **dict.fromkeys(("o_ptr", "lse_ptr"), "fp32"),
+        },
+        scalars={
+            **dict.fromkeys(("scale", "softcap"), "fp32"),
+            **dict.fromkeys(("num_splits", "stride_table", "stride_lse_split"), "i32"),
+        },
+        constexprs={**constexprs, "starts_ptr": None},
+        index_loads=2 * max(config.tile // BLOCK, 1),
     )
 
 

@@ -54,6 +54,26 @@ class DecodeConfig(_Config):
 
 
 @dataclass(frozen=True)
+class CascadeConfig(DecodeConfig):
+    """How the kernel for shared prefixes is cut.
+
+    Attributes:
+        rows: of a tile, sequences times the query heads that share a KV head.
+    """
+
+    rows: int = 64
+
+    def constants(self, group: int) -> dict[str, int]:
+        """The kernel's compile-time arguments, for `group` query heads to a KV head."""
+        rows = max(self.rows, next_power_of_2(group))
+        return {"ROWS": rows, "TILE": self.tile, "MIN_SPLIT": self.min_split}
+
+    def sequences(self, group: int) -> int:
+        """How many a tile holds."""
+        return self.constants(group)["ROWS"] // group
+
+
+@dataclass(frozen=True)
 class PrefillConfig(_Config):
     """How the prefill kernel is cut.
 
@@ -88,6 +108,27 @@ def configure_decode(head_dim: int, dtype: torch.dtype, target: str) -> DecodeCo
         num_warps=8 if row_bytes >= 1024 else 4,  # more registers for the widest heads, in fp32
         num_stages=2 if target.startswith("gfx") else 3,
     )
+
+
+def configure_cascade(head_dim: int, dtype: torch.dtype, target: str) -> CascadeConfig:
+    """Cuts the shared part of decode: its tiles of keys, under the rows of a whole warpgroup.
+
+    A tile of 64 rows is 16 sequences of 4 heads each. More rows would read the prefix less often,
+    but there are too few programs to fill a GPU as it is, and what one of them has read, the next
+    finds in the L2 cache. fp32 has prefill's small tiles.
+
+    Args:
+        head_dim: D, at most 256.
+        dtype: of q and the cache.
+        target: as `launch.target_of` says it.
+    """
+    if dtype == torch.float32 and target != "cpu":
+        small = configure_prefill(head_dim, dtype, target)
+        return CascadeConfig(small.tile, small.num_warps, small.num_stages, rows=small.rows)
+    decode = configure_decode(head_dim, dtype, target)
+    # Beside the widest queries there is no room for a third tile in an RTX.
+    stages = 2 if padded(head_dim) > 128 and target not in LARGE else decode.num_stages
+    return CascadeConfig(decode.tile, decode.num_warps, min(stages, decode.num_stages), rows=64)
 
 
 def choose_num_splits(

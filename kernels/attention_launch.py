@@ -6,6 +6,7 @@ import torch
 import triton.language as tl
 from minillm_serve.kernels.launch import (
     TRITON_TYPES,
+    check_device,
     check_dtype,
     check_rows_dense,
     check_shape,
@@ -63,6 +64,22 @@ def check_attention(
     check_rows_dense("q", q)
     check_tensors(kernel, q, k_cache=k_cache, v_cache=v_cache, out=out, **indices)
     return out
+
+
+def check_single_rows(q: Tensor, seq_lens: Tensor, query_start_loc: Tensor | None) -> None:
+    """Raises ValueError unless each row has a sequence, or it is told whose they are."""
+    if query_start_loc is None and len(q) != len(seq_lens):
+        raise ValueError(
+            f"{len(q)} rows for {len(seq_lens)} sequences: pass query_start_loc, which tells whose"
+        )
+
+
+def check_per_sequence(name: str, numbers: Tensor, seq_lens: Tensor) -> None:
+    """Raises ValueError unless there is one int32 a sequence, where seq_lens [S] is."""
+    check_shape(name, numbers, len(seq_lens))
+    check_dtype(name, numbers, torch.int32)
+    check_rows_dense(name, numbers)
+    check_device(name, numbers, seq_lens)
 
 
 def padded(head_dim: int) -> int:

@@ -39,9 +39,10 @@ def combine_kernel(
             mask=splits < num_splits,
             other=float("-inf"),
         )
+        # What an empty piece holds is not looked at: nobody may have written it.
         o = tl.load(
             part_o_ptr + splits[:, None] * stride_part_split + d[None, :],
-            mask=(splits < num_splits)[:, None] & (d < D)[None, :],
+            mask=(lse > float("-inf"))[:, None] & (d < D)[None, :],
             other=0.0,
         )
         top = tl.maximum(highest, tl.max(lse, axis=0))
@@ -62,7 +63,8 @@ def combine_splits(
     """Merges the pieces of each sequence's only row.
 
     Args:
-        part_o: [splits, S, H, D] float32, contiguous; attention of each piece by itself.
+        part_o: [splits, S, H, D] float32, contiguous; attention of each piece by itself, and
+            anything for an empty one.
         part_lse: [splits, S, H] float32, contiguous; -inf for an empty piece.
         query_start_loc: [S+1] int32, or None where row s is sequence s; see `paged_decode`.
         out: [T, H, D], written.

@@ -29,8 +29,9 @@ def paged_decode(head_dim: int, group: int) -> Callable[..., None]:
         group: query heads that share a KV head, H / H_kv.
 
     Returns:
-        `kernel(q, k_cache, v_cache, block_tables, rows, sequences, lengths, scale, window, out)`,
-        which attends single rows; the softmax is taken online (Milakov and Gimelshein, 2018):
+        `kernel(q, k_cache, v_cache, block_tables, rows, sequences, lengths, begins, totals, tops,
+        sums, scale, window, out)`, which attends single rows; the softmax is taken online (Milakov
+        and Gimelshein, 2018), so that a row can go on from where `cpu_cascade` left it:
 
         q: [T, H, D] float32.
         k_cache, v_cache: [num_blocks, H_kv, P, D] float32, contiguous.
@@ -38,6 +39,10 @@ def paged_decode(head_dim: int, group: int) -> Callable[..., None]:
         rows: [B] int64, rows of q and out; in an order that splits the work evenly.
         sequences: [B] int64, each row's sequence.
         lengths: [B] int64, tokens that each row sees, its own included.
+        begins: [B] int64, tokens that each row has seen already; 0 is to begin anew.
+        totals: [S, H, D] float32, what came of these: values, weighted and summed up;
+        tops: [S, H] float32, the highest score;
+        sums: [S, H] float32, the sum of the weights. Only read of sequences that have begun.
         scale: float32, multiplies the scores.
         window: int64, most tokens a row may see.
         out: [T, H, D] float32, contiguous; the given rows are written.
@@ -53,21 +58,29 @@ def paged_decode(head_dim: int, group: int) -> Callable[..., None]:
     return compiled
 
 
-def _paged_decode(q, k_cache, v_cache, block_tables, rows, sequences, lengths, scale, window, out):
+def _paged_decode(
+    q, k_cache, v_cache, block_tables, rows, sequences, lengths, begins, totals, tops, sums,
+    scale, window, out,
+):  # fmt: skip
     kv_heads, size = k_cache.shape[1], k_cache.shape[2]
     tile_bytes = min(TILE, size) * HEAD_DIM * 4
     k_address, v_address = k_cache.ctypes.data, v_cache.ctypes.data
     # An item is one row and one KV head, with all query heads that share it.
     for item in prange(len(rows) * kv_heads):
         index, head = item // kv_heads, item % kv_heads
-        row, length = rows[index], lengths[index]
-        table = block_tables[sequences[index]]
-        queries = q[row, head * GROUP : (head + 1) * GROUP].copy()
+        row, length, sequence = rows[index], lengths[index], sequences[index]
+        table = block_tables[sequence]
+        group = slice(head * GROUP, (head + 1) * GROUP)
+        queries = q[row, group].copy()
         total = np.zeros((GROUP, HEAD_DIM), np.float32)
         highest = np.full(GROUP, -np.inf, np.float32)
         weight_sum = np.zeros(GROUP, np.float32)
         scores = np.zeros((GROUP, TILE), np.float32)
-        first = max(0, length - window)
+        if begins[index] > 0:
+            total[:] = totals[sequence, group]
+            highest[:] = tops[sequence, group]
+            weight_sum[:] = sums[sequence, group]
+        first = max(begins[index], length - window)
         num_blocks = (length + size - 1) // size
         for b in range(first // size, num_blocks):
             # The next block lies anywhere in memory, where no processor would guess it.

@@ -62,29 +62,45 @@ def paged_prefill(head_dim: int, group: int) -> Callable[..., None]:
         window: int64, most tokens a row may see.
         out: [T, H, D] float32, contiguous; the tiles' rows are written.
     """
+    return bind_tiles(
+        _paged_prefill, head_dim, group, {"_load": _load, "_store": _store}, _mask=njit(_mask)
+    )
+
+
+def bind_tiles(
+    kernel: Callable[..., None],
+    head_dim: int,
+    group: int,
+    helpers: dict[str, Callable[..., Any]],
+    **ready: Any,
+) -> Callable[..., None]:
+    """Compiles a kernel that folds chunks of positions into tiles of queries.
+
+    Args:
+        kernel: may use HEAD_DIM, GROUP, SHARE, `score`, `weigh` and `add`.
+        head_dim: D.
+        group: H / H_kv.
+        helpers: further functions of it, to be bound to the same shape.
+        ready: what else its global names mean.
+    """
     shape = {"HEAD_DIM": head_dim, "GROUP": group, "SHARE": min(group, QUERIES)}
-    products = {
-        "scores_of": njit(bind(_product, many=_panel(SUMS, False), one=_panel(1, False))),
-        "add_values": njit(bind(_product, many=_panel(SUMS, True), one=_panel(1, True))),
-    }
-    helpers = {
-        name: njit(fastmath=FAST)(bind(function, **shape))
-        for name, function in (
-            ("_load", _load),
-            ("_page", _page),
-            ("_weigh", _weigh),
-            ("_store", _store),
-        )
-    }
-    kernel = bind(_paged_prefill, **shape, **helpers, **products, _mask=njit(_mask))
-    compiled: Callable[..., None] = njit(parallel=True, fastmath=FAST, cache=True)(kernel)
+    page = njit(bind(_page, **shape))
+    for name, chunk, adds in (("score", _score, False), ("add", _add, True)):
+        product = njit(bind(_product, many=_panel(SUMS, adds), one=_panel(1, adds)))
+        ready[name] = njit(bind(chunk, **shape, _page=page, product=product))
+    for name, helper in {"weigh": _weigh, **helpers}.items():
+        ready[name] = njit(fastmath=FAST)(bind(helper, **shape))
+    whole = bind(kernel, **shape, **ready)
+    compiled: Callable[..., None] = njit(parallel=True, fastmath=FAST, cache=True)(whole)
     return compiled
 
 
-#: Bound by `paged_prefill`; SHARE is how many query heads of a group a tile takes.
+#: Bound by `bind_tiles`; SHARE is how many query heads of a group a tile takes.
 HEAD_DIM = GROUP = SHARE = 1
-scores_of: Any = None
-add_values: Any = None
+score: Any = None
+weigh: Any = None
+add: Any = None
+product: Any = None
 
 
 def _paged_prefill(
@@ -108,24 +124,34 @@ def _paged_prefill(
         begin, end = max(0, length - window), length + count - 1
         for start in range(begin, end, CHUNK):
             stop = min(start + CHUNK, end)
-            at = start
-            while at < stop:
-                width = min(size - at % size, stop - at)
-                page = _page(k_cache.ctypes.data, table, at, head, kv_heads, size)
-                target = weights.ctypes.data + (at - start) * QUERIES * 4
-                scores_of(page, HEAD_DIM * 4, 4, queries.ctypes.data, HEAD_DIM, target, width)
-                at += width
+            score(k_cache.ctypes.data, table, start, stop, head, kv_heads, size, queries, weights)
             if stop > length or start < end - window:
                 _mask(weights, start, stop, seen, window)
-            _weigh(weights, stop - start, highest, weight_sum, total)
-            at = start
-            while at < stop:
-                width = min(size - at % size, stop - at)
-                page = _page(v_cache.ctypes.data, table, at, head, kv_heads, size)
-                source = weights.ctypes.data + (at - start) * QUERIES * 4
-                add_values(page, 4, HEAD_DIM * 4, source, width, total.ctypes.data, HEAD_DIM)
-                at += width
+            weigh(weights, stop - start, highest, weight_sum, total)
+            add(v_cache.ctypes.data, table, start, stop, head, kv_heads, size, weights, total)
         _store(total, weight_sum, row, count, first_head, heads, out)
+
+
+def _score(address, table, start, stop, head, kv_heads, size, queries, scores):
+    """scores[j] = queries . key of position start + j, block by block."""
+    at = start
+    while at < stop:
+        width = min(size - at % size, stop - at)
+        page = _page(address, table, at, head, kv_heads, size)
+        target = scores.ctypes.data + (at - start) * QUERIES * 4
+        product(page, HEAD_DIM * 4, 4, queries.ctypes.data, HEAD_DIM, target, width)
+        at += width
+
+
+def _add(address, table, start, stop, head, kv_heads, size, weights, total):
+    """total += sum over j of weights[j] and the value of position start + j, block by block."""
+    at = start
+    while at < stop:
+        width = min(size - at % size, stop - at)
+        page = _page(address, table, at, head, kv_heads, size)
+        source = weights.ctypes.data + (at - start) * QUERIES * 4
+        product(page, 4, HEAD_DIM * 4, source, width, total.ctypes.data, HEAD_DIM)
+        at += width
 
 
 def _page(address, table, position, head, kv_heads, size):

@@ -41,11 +41,17 @@ def check_tensors(kernel: object, like: Tensor, **tensors: Tensor | None) -> Non
     if reason := explain_unrunnable(kernel, like.device.type):
         raise RuntimeError(reason)
     for name, tensor in tensors.items():
-        if tensor is not None and tensor.device != like.device:
-            raise ValueError(
-                f"{name} is on {tensor.device} and the kernel runs on {like.device}: "
-                f"move it with {name}.to({str(like.device)!r})"
-            )
+        if tensor is not None:
+            check_device(name, tensor, like)
+
+
+def check_device(name: str, tensor: Tensor, like: Tensor) -> None:
+    """Raises ValueError unless a tensor lies where another one does."""
+    if tensor.device != like.device:
+        raise ValueError(
+            f"{name} is on {tensor.device} and the kernel runs on {like.device}: "
+            f"move it with {name}.to({str(like.device)!r})"
+        )
 
 
 def check_dtype(name: str, tensor: Tensor, *allowed: torch.dtype) -> None:

@@ -14,7 +14,12 @@ from minillm_serve.kernels.attention_configs import (
     choose_num_splits,
     configure_decode,
 )
-from minillm_serve.kernels.attention_launch import check_attention, tile_constants
+from minillm_serve.kernels.attention_launch import (
+    check_attention,
+    check_per_sequence,
+    check_single_rows,
+    tile_constants,
+)
 from minillm_serve.kernels.attention_tiles import (
     LN2,
     LOG2E,
@@ -31,7 +36,7 @@ from torch import Tensor
 
 @triton.jit(do_not_specialize=["num_splits", "window", "stride_table", "stride_lse_split"])
 def paged_decode_kernel(
-    q_ptr, k_ptr, v_ptr, table_ptr, lens_ptr, starts_ptr, o_ptr, lse_ptr,
+    q_ptr, k_ptr, v_ptr, table_ptr, lens_ptr, starts_ptr, skip_ptr, o_ptr, lse_ptr,
     scale, softcap, window, num_splits,
     stride_q_row, stride_q_head,
     stride_k_block, stride_k_head, stride_k_slot,
@@ -44,6 +49,8 @@ def paged_decode_kernel(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Program (h, s, i): KV head h, with all its query heads, over piece i of sequence s."""
+    # All may be skipped of a sequence, and its last tile be looked at all the same.
+    MAY_BE_EMPTY: tl.constexpr = skip_ptr is not None
     kv_head = tl.program_id(0).to(tl.int64)
     sequence = tl.program_id(1).to(tl.int64)
     split = tl.program_id(2)
@@ -54,8 +61,10 @@ def paged_decode_kernel(
     # This program's piece of what the row sees: whole tiles, so that a tile lies in few blocks.
     length = tl.load(lens_ptr + sequence)
     first = 0
+    if skip_ptr is not None:
+        first = tl.load(skip_ptr + sequence)
     if HAS_WINDOW:
-        first = tl.maximum(length - window, 0)
+        first = tl.maximum(length - window, first)
     origin = first // TILE * TILE
     piece = tl.cdiv(tl.cdiv(length - origin, TILE), num_splits) * TILE
     piece = tl.maximum(piece, MIN_SPLIT)
@@ -93,7 +102,7 @@ def paged_decode_kernel(
         # e^x = 2^(x log2 e), and powers of two are what the hardware has.
         scores = tl.where(visible[None, :], scores * LOG2E, float("-inf"))
         v = v.to(COMPUTE)
-        highest, total, acc = fold_tile(scores, v, highest, total, acc, False, PRECISION)
+        highest, total, acc = fold_tile(scores, v, highest, total, acc, MAY_BE_EMPTY, PRECISION)
 
     # An empty piece has seen nothing: its highest score, and so its lse, is -inf, a weight of 0.
     total = tl.where(total == 0.0, 1.0, total)
@@ -118,6 +127,7 @@ def paged_decode(
     scale: float,
     max_seq_len: int,
     query_start_loc: Tensor | None = None,
+    skip: Tensor | None = None,
     window: int | None = None,
     softcap: float | None = None,
     num_splits: int | None = None,
@@ -138,6 +148,7 @@ def paged_decode(
         query_start_loc: [S+1] int32; sequence s has rows query_start_loc[s] .. [s+1]-1, and only
             those with exactly one row are attended: other rows of `out` stay as they are. None: row
             s is sequence s.
+        skip: [S] int32, tokens at the beginning of each sequence that are not looked at; None: 0.
         window: most tokens that a row sees, its own included; None for all.
         softcap: scores become softcap * tanh(scores / softcap); None for no cap.
         num_splits: pieces that each context is cut into, if not to be chosen.
@@ -157,13 +168,12 @@ def paged_decode(
     check_positive("window", window)
     check_positive("softcap", softcap)
     check_positive("num_splits", num_splits)
-    if query_start_loc is None and len(q) != len(seq_lens):
-        raise ValueError(
-            f"{len(q)} rows for {len(seq_lens)} sequences: pass query_start_loc, which tells whose"
-        )
-    (rows, heads, dim), (_, kv_heads, size, _) = q.shape, k_cache.shape
-    sequences, target = len(seq_lens), target_of(q.device)
-    config = config or configure_decode(dim, q.dtype, target)
+    check_single_rows(q, seq_lens, query_start_loc)
+    if skip is not None:
+        check_per_sequence("skip", skip, seq_lens)
+    (rows, heads, dim), kv_heads = q.shape, k_cache.shape[1]
+    sequences = len(seq_lens)
+    config = config or configure_decode(dim, q.dtype, target_of(q.device))
     num_splits = num_splits or choose_num_splits(
         sequences * kv_heads, max_seq_len, multiprocessors(q.device), config.min_split
     )
@@ -172,15 +182,59 @@ def paged_decode(
     if num_splits > 1:
         part_o = q.new_empty(num_splits, sequences, heads, dim, dtype=torch.float32)
         part_lse = lse.new_empty(num_splits, sequences, heads)
-    paged_decode_kernel[(kv_heads, sequences, num_splits)](
-        q, k_cache, v_cache, block_tables, seq_lens, query_start_loc, part_o, part_lse,
-        scale, softcap or 0.0, window or 0, num_splits,
-        *q.stride()[:2], *k_cache.stride()[:3], *v_cache.stride()[:3], *part_o.stride()[:3],
-        block_tables.stride(0), *part_lse.stride()[:2],
-        IS_SPLIT=num_splits > 1, HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None,
-        **tile_constants(dim, size, heads // kv_heads, q.dtype, target),
-        **config.constants(heads // kv_heads), **config.compiler_options(),
+    launch_decode(
+        q, k_cache, v_cache, block_tables, seq_lens, query_start_loc, skip, part_o, part_lse,
+        scale=scale, window=window, softcap=softcap, is_split=num_splits > 1, config=config,
     )  # fmt: skip
     if num_splits > 1:
         combine_splits(part_o, part_lse, query_start_loc, out, lse)
     return out, lse
+
+
+def launch_decode(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    query_start_loc: Tensor | None,
+    skip: Tensor | None,
+    part_o: Tensor,
+    part_lse: Tensor,
+    *,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    is_split: bool,
+    config: DecodeConfig,
+) -> None:
+    """Starts the kernel on checked arguments; see `paged_decode` for what is not told here.
+
+    Args:
+        q: as all up to `skip`.
+        k_cache: see q.
+        v_cache: see q.
+        block_tables: see q.
+        seq_lens: see q.
+        query_start_loc: see q.
+        skip: see q.
+        part_o: [splits, S, H, D] float32 and
+        part_lse: [splits, S, H] float32, written: attention of each piece by itself. Or, if the
+            contexts are not split, [1, T, H, D] like q and [1, T, H] float32: the result.
+        scale: multiplies the scores.
+        window: most tokens that a row sees.
+        softcap: of the scores.
+        is_split: which of both.
+        config: how the kernel is cut.
+    """
+    (heads, dim), (_, kv_heads, size, _) = q.shape[1:], k_cache.shape
+    num_splits, group = len(part_o), heads // kv_heads
+    paged_decode_kernel[(kv_heads, len(seq_lens), num_splits)](
+        q, k_cache, v_cache, block_tables, seq_lens, query_start_loc, skip, part_o, part_lse,
+        scale, softcap or 0.0, window or 0, num_splits,
+        *q.stride()[:2], *k_cache.stride()[:3], *v_cache.stride()[:3], *part_o.stride()[:3],
+        block_tables.stride(0), *part_lse.stride()[:2],
+        IS_SPLIT=is_split, HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None,
+        **tile_constants(dim, size, group, q.dtype, target_of(q.device)),
+        **config.constants(group), **config.compiler_options(),
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Attention kernels at work: paged decode and paged prefill, beside torch's own attention."""
+"""Attention kernels at work, beside torch's own attention or beside each other."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -7,11 +7,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812
 from minillm_serve.kernels.attention_reference import attend_pages, gather
+from minillm_serve.kernels.cascade_decode import cascade_decode, sequences_per_tile
 from minillm_serve.kernels.paged_decode import paged_decode
 from minillm_serve.kernels.paged_prefill import paged_prefill
 from torch import Tensor
 
 from benchmarks.gpu.case import Work
+from minillm_serve.runtime.attention.cascade import SharedPrefix, member_tiles
 
 Peers = Mapping[str, Callable[[], Any]]
 
@@ -68,6 +70,49 @@ def decode(
     flops = 4 * sum(lengths) * heads * dim
     even = min(lengths) == longest  # torch's attention takes no others without padding
     return Work(ours, exact, peers if even else dict, kv_bytes + 2 * q.nbytes, flops)
+
+
+def cascade(
+    device: torch.device,
+    dtype: torch.dtype,
+    compiled: bool,
+    *,
+    shared_blocks: int,
+    own: Sequence[int],
+    heads: int = 32,
+    kv_heads: int = 8,
+    dim: int = 128,
+    block_size: int = 16,
+) -> Work:
+    """One new token for each of some sequences, which begin with the same blocks."""
+    prefix = SharedPrefix(tuple(range(len(own))), shared_blocks, block_size)
+    lengths = [prefix.num_tokens + length for length in own]
+    cache, tables = make_pool(device, dtype, lengths, kv_heads, dim, block_size)
+    tables[1:, :shared_blocks] = tables[0, :shared_blocks]
+    batch, scale = len(own), dim**-0.5
+    q = torch.randn(batch, heads, dim, dtype=dtype, device=device)
+    seq_lens = torch.tensor(lengths, dtype=torch.int32, device=device)
+    starts = torch.arange(batch + 1, dtype=torch.int32, device=device)
+    most = sequences_per_tile(dim, heads // kv_heads, dtype, device)
+    members = torch.from_numpy(member_tiles([prefix], most)).to(device)
+    options: dict[str, Any] = {"scale": scale, "max_seq_len": max(lengths)}
+    shared = (members, torch.full_like(seq_lens, prefix.num_tokens))
+
+    def ours() -> Tensor:
+        longest = prefix.num_tokens
+        return cascade_decode(
+            q, *cache, tables, seq_lens, *shared, max_shared_len=longest, **options
+        )[0]
+
+    def exact() -> Tensor:
+        wide = (c.double() for c in cache)
+        return attend_pages(q.double(), *wide, tables, seq_lens, starts, scale=scale)[0]
+
+    def peers() -> Peers:
+        return {"paged_decode": lambda: paged_decode(q, *cache, tables, seq_lens, **options)}
+
+    kv_bytes = 2 * (prefix.num_tokens + sum(own)) * kv_heads * dim * dtype.itemsize
+    return Work(ours, exact, peers, kv_bytes + 2 * q.nbytes, 4 * sum(lengths) * heads * dim)
 
 
 def prefill(

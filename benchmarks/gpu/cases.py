@@ -33,6 +33,18 @@ CASES: tuple[Case, ...] = (
         goal=Goal(share=0.45),
     ),
     Case(
+        "cascade_decode",
+        "32 users, 8k shared tokens",
+        attention.cascade,
+        timed={"shared_blocks": 512, "own": (128,) * 32},
+        checked=(
+            {"shared_blocks": 2, "own": (1, 16, 37), **SMALL_HEADS},
+            {"shared_blocks": 5, "own": (3,) * 9, **ODD_HEADS},
+            {"shared_blocks": 64, "own": (1, 700, 33, 128) * 8},
+        ),
+        goal=Goal(times=3, peer="paged_decode"),
+    ),
+    Case(
         "paged_prefill",
         "a prompt of 8k tokens",
         attention.prefill,

@@ -9,6 +9,11 @@ places, and a batch is filled up to the next bucket with rows that mean nothing:
     token          a        b        c        0
     length        17        4       90        1
     block table   [7 2]    [5]      [1 9 ..]  [spare]     written and read by padding alone
+
+What is recorded is plain attention, each sequence for itself. That sequences share a prefix is not
+told to a step that is replayed (see `build_inputs`): reading it once takes further kernels, which
+would have to be recorded too, or a step launched kernel by kernel, which costs more than it saves
+unless prefixes are very long. The result is the same. Steps that are not replayed do share.
 """
 
 from bisect import bisect_left

@@ -12,6 +12,11 @@ from torch import Tensor
 from minillm_serve.core.batch import Batch, ScheduledSequence
 from minillm_serve.core.request import Sequence
 from minillm_serve.runtime.attention.base import AttentionMetadata
+from minillm_serve.runtime.attention.cascade import (
+    CascadeCosts,
+    SharedPrefix,
+    find_shared_prefixes,
+)
 from minillm_serve.runtime.device import upload
 from minillm_serve.runtime.sampling.choice import Choice
 
@@ -87,6 +92,7 @@ def build_inputs(
     device: torch.device,
     before: Mapping[Sequence, int] | None = None,
     padding: Padding | None = None,
+    cascade: CascadeCosts | None = None,
 ) -> StepInputs:
     """Lays a batch out, see `StepInputs`.
 
@@ -96,6 +102,8 @@ def build_inputs(
         device: where to.
         before: which sample of the step before is whose, if any token is pending.
         padding: if rows are to be added; every sequence must have one row.
+        cascade: what decides whether prefixes that sequences share are told to the backend. Not
+            with padding: a recorded step can only replay the plain kernels that it recorded.
     """
     scheduled = batch.scheduled
     ends = list(accumulate(s.num_tokens for s in scheduled))
@@ -119,6 +127,7 @@ def build_inputs(
             slot_mapping=slots,
             max_query_len=max(s.num_tokens for s in scheduled),
             max_seq_len=max(s.end for s in scheduled),
+            shared_prefixes=() if padding else _shared_prefixes(rows, block_size, cascade),
         ),
         num_scheduled=len(scheduled),
         sampled=sampled,
@@ -157,6 +166,16 @@ def _rows(scheduled: Scheduled, block_size: int, padding: Padding | None) -> lis
     ]
 
 
+def _shared_prefixes(
+    rows: list[np.ndarray], block_size: int, costs: CascadeCosts | None
+) -> tuple[SharedPrefix, ...]:
+    """What `_rows` laid out, searched for prefixes that are worth reading together."""
+    if costs is None:
+        return ()
+    *_, starts, lengths, tables = rows
+    return find_shared_prefixes(tables, starts, lengths, block_size=block_size, costs=costs)
+
+
 def _pending(
     scheduled: Scheduled, ends: list[int], before: Mapping[Sequence, int]
 ) -> tuple[list[int], list[int]]:
@@ -169,7 +188,7 @@ def _prompt_stretches(scheduled: Scheduled, ends: list[int]) -> list[PromptStret
     stretches = [
         _prompt_stretch(index, ends[index] - s.num_tokens, s)
         for index, s in enumerate(scheduled)
-        if s.sequence.params.prompt_logprobs is not None
+        if s.sequence.lacks_prompt_logprobs
     ]
     return [stretch for stretch in stretches if stretch.token_ids]
 

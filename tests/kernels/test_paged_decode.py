@@ -92,6 +92,41 @@ def test_a_window_hides_what_lies_before_it(window):
         assert_rounded(got, want)
 
 
+@pytest.mark.parametrize("num_splits", [1, 3])
+def test_what_is_skipped_and_what_is_left_are_the_whole(num_splits):
+    """A beginning of each length, down to nothing and up to all there is."""
+    lengths, skipped = [1, 33, 70, 40, 64], [0, 32, 3, 40, 64]
+    problem = on_device(make_problem(lengths, [1] * 5, block_size=16), FP32)
+    m = problem.metadata
+    given = (problem.q, problem.k_cache, problem.v_cache, m.block_tables)
+    skip = torch.tensor(skipped, dtype=torch.int32, device=DEVICE)
+    options = {"scale": 0.25, "max_seq_len": 70, "config": SMALL, "num_splits": num_splits}
+    before = paged_decode(*given, skip, **options)
+    after = paged_decode(*given, m.seq_lens, skip=skip, **options)
+    assert after[1][3].isneginf().all()
+    assert (after[0][3:] == 0).all()
+    parts = zip(before, after, strict=True)
+    got, lse = merge(*(torch.stack(both).double() for both in parts))
+    want, want_lse = attend_pages(
+        problem.q.double(), *(x.double() for x in given[1:3]), m.block_tables, m.seq_lens,
+        m.query_start_loc, scale=0.25,
+    )  # fmt: skip
+    assert_rounded(got.float(), want)
+    assert_rounded(lse.float(), want_lse)
+
+
+def test_a_window_reaches_no_further_back_than_what_is_skipped():
+    problem = on_device(make_problem([40, 70], [1] * 2, block_size=16), FP32)
+    m = problem.metadata
+    skip = torch.tensor([30, 5], dtype=torch.int32, device=DEVICE)
+    got, _ = paged_decode(
+        problem.q, problem.k_cache, problem.v_cache, m.block_tables, m.seq_lens,
+        scale=0.25, max_seq_len=70, skip=skip, window=20, config=SMALL,
+    )  # fmt: skip
+    for row, window in enumerate((10, 20)):
+        assert_rounded(got[row], solve(problem, scale=0.25, window=window)[row])
+
+
 @pytest.mark.parametrize("softcap", [0.5, 30.0])
 def test_a_soft_cap_bends_the_scores(softcap):
     problem = on_device(make_problem([1, 40], [1] * 2, block_size=16), FP32)
@@ -183,8 +218,9 @@ def test_merged_parts_are_attention_over_their_union():
     lse = torch.randn(20, 3, 2, device=DEVICE)
     lse[4:, 0], lse[:, 1] = -torch.inf, -torch.inf  # some parts are empty; of one sequence all
     parts = torch.randn(20, 3, 2, 24, device=DEVICE)
+    unwritten = poisoned(20, 3, 2, 24).where(lse.isneginf()[..., None], parts)
     out, out_lse = poisoned(3, 2, 24), poisoned(3, 2)
-    combine_splits(parts, lse, None, out, out_lse)
+    combine_splits(unwritten, lse, None, out, out_lse)
     want, want_lse = merge(parts.double(), lse.double())
     assert_rounded(out, want)
     assert_rounded(out_lse, want_lse)
@@ -215,6 +251,7 @@ def test_what_the_kernel_cannot_read_is_refused_by_name():
         ({"q": problem.q.half()}, r"k_cache is torch.float32, must be torch.float16"),
         ({"block_tables": m.block_tables.long()}, "block_tables is torch.int64"),
         ({"seq_lens": m.seq_lens[:1]}, r"block_tables has shape \[2, 10\], must have \[1, any\]"),
+        ({"skip": m.seq_lens[:1]}, r"skip has shape \[1\], must have \[2\]"),
         ({"window": 0}, "window=0 must be above 0"),
         ({"softcap": -1.0}, "softcap=-1.0 must be above 0"),
         ({"v_cache": problem.v_cache.to("meta")}, "v_cache is on meta"),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from minillm_serve.runtime.attention.base import AttentionMetadata
+from minillm_serve.runtime.attention.cascade import SharedPrefix
 
 
 @dataclass
@@ -33,6 +34,7 @@ class Problem:
 def make_problem(
     lengths: list[int],
     queries: list[int],
+    prefixes: tuple[SharedPrefix, ...] = (),
     *,
     heads: int = 4,
     kv_heads: int = 2,
@@ -41,7 +43,10 @@ def make_problem(
     seed: int = 0,
     poison: float = math.nan,
 ) -> Problem:
-    """A pool full of `poison`, in which only the sequences' own slots hold numbers (float64)."""
+    """A pool full of `poison`, in which only the sequences' own slots hold numbers (float64).
+
+    Members of `prefixes` begin with the same blocks.
+    """
     draw = torch.Generator().manual_seed(seed)
     widths = [-(-length // block_size) for length in lengths]
     num_blocks = sum(widths) + 3
@@ -52,11 +57,17 @@ def make_problem(
     keys, values, slots = [], [], []
     for s, length in enumerate(lengths):
         table = [free.pop() for _ in range(widths[s])]
-        tables[s, : widths[s]] = torch.tensor(table)
         k, v = (
             torch.randn(length, kv_heads, dim, dtype=torch.float64, generator=draw)
             for _ in range(2)
         )
+        for prefix in prefixes:
+            if s in prefix.sequences[1:]:
+                first = prefix.sequences[0]
+                table[: prefix.num_blocks] = tables[first, : prefix.num_blocks].tolist()
+                k[: prefix.num_tokens] = keys[first][: prefix.num_tokens]
+                v[: prefix.num_tokens] = values[first][: prefix.num_tokens]
+        tables[s, : widths[s]] = torch.tensor(table)
         for position in range(length):
             block, row = table[position // block_size], position % block_size
             k_cache[block, :, row], v_cache[block, :, row] = k[position], v[position]
@@ -74,6 +85,7 @@ def make_problem(
         slot_mapping=torch.tensor(slots, dtype=torch.int64),
         max_query_len=max(queries),
         max_seq_len=max(lengths),
+        shared_prefixes=prefixes,
     )
     q = torch.randn(sum(queries), heads, dim, dtype=torch.float64, generator=draw)
     return Problem(q, k_cache, v_cache, metadata, keys, values)

@@ -1,5 +1,6 @@
 """The conformance suite: what every attention backend must do."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 import torch
 
+from minillm_serve.runtime.attention.cascade import SharedPrefix
 from minillm_serve.runtime.attention.registry import BACKENDS, select_backend
 from tests.runtime.paged import make_problem, solve
 
@@ -63,6 +65,70 @@ def test_a_window_hides_what_lies_before_it(name, window, step):
     torch.testing.assert_close(got.double(), want, rtol=2e-6, atol=2e-6)
 
 
+def shared_step(block_size, rows=(1,) * 7):
+    """Two groups and two sequences by themselves; the first has one token after its prefix."""
+    prefixes = (SharedPrefix((0, 2, 5), 3, block_size), SharedPrefix((1, 4), 2, block_size))
+    first, second = 3 * block_size, 2 * block_size
+    lengths = [first + 1, second + 3, first + block_size, 40, second + 1, first + 70, 6]
+    return lengths, list(rows), prefixes
+
+
+@backends
+@pytest.mark.parametrize("rows", [(1,) * 7, (1, 1, 1, 25, 1, 1, 2)], ids=["decode", "mixed"])
+@pytest.mark.parametrize("block_size", [1, 4, 16])
+def test_shared_prefixes_change_nothing_amid_nan_b137(name, rows, block_size):
+    problem = make_problem(*shared_step(block_size, rows), block_size=block_size)
+    got = run(name, problem, scale=0.25)
+    torch.testing.assert_close(got.double(), solve(problem, scale=0.25), rtol=2e-6, atol=2e-6)
+
+
+@backends
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(1, 1, 16), (9, 3, 64), (80, 2, 20)])
+@pytest.mark.parametrize("members", [2, 12], ids=["two", "all of 12"])
+def test_heads_of_a_group_of_two_and_of_all_read_a_prefix_together_b139(
+    name, members, heads, kv_heads, dim
+):
+    prefix = (SharedPrefix(tuple(range(members)), 5, P),)
+    lengths = [21 + s % 7 for s in range(members)]
+    shape = {"heads": heads, "kv_heads": kv_heads, "dim": dim}
+    problem = make_problem(lengths, [1] * members, prefix, **shape)
+    got = run(name, problem, scale=dim**-0.5)
+    torch.testing.assert_close(got.double(), solve(problem, scale=dim**-0.5), rtol=2e-6, atol=2e-6)
+
+
+@backends
+@pytest.mark.parametrize("window", [1, 5, 13, 81, 82, 83])
+def test_shared_prefixes_lie_behind_a_window_like_all_else(name, window):
+    """The longest of the contexts has 82 tokens."""
+    problem = make_problem(*shared_step(P))
+    got = run(name, problem, scale=0.25, window=window)
+    want = solve(problem, scale=0.25, window=window)
+    torch.testing.assert_close(got.double(), want, rtol=2e-6, atol=2e-6)
+
+
+@backends
+def test_large_scores_over_a_shared_prefix_do_not_overflow(name):
+    problem = make_problem(*shared_step(P))
+    got = run(name, problem, scale=100.0)
+    torch.testing.assert_close(got.double(), solve(problem, scale=100.0), rtol=1e-3, atol=1e-3)
+
+
+@backends
+def test_a_prefix_is_read_from_one_table_for_all_by_those_who_can(name):
+    """So a hint that is wrong gives the first member's context to the second; others ignore it."""
+    lengths, prefix = [13, 13], SharedPrefix((0, 1), 3, P)
+    problem = make_problem(lengths, [1, 1])
+    problem.metadata = dataclasses.replace(problem.metadata, shared_prefixes=(prefix,))
+    got = run(name, problem, scale=0.25).double()
+    want = solve(problem, scale=0.25)
+    torch.testing.assert_close(got[0], want[0], rtol=2e-6, atol=2e-6)
+    for own in (problem.keys, problem.values):
+        own[1] = torch.cat([own[0][:12], own[1][12:]])
+    if BACKENDS[name].capabilities.cascade is not None:
+        want = solve(problem, scale=0.25)
+    torch.testing.assert_close(got[1], want[1], rtol=2e-6, atol=2e-6)
+
+
 @backends
 def test_strided_queries_are_read_right_b133(name):
     problem = make_problem(*MIXED)
@@ -82,8 +148,9 @@ def test_large_scores_do_not_overflow(name):
 
 @backends
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_other_dtypes_are_computed_or_refused_by_name(name, dtype):
-    problem = make_problem(*MIXED)
+@pytest.mark.parametrize("step", [MIXED, shared_step(P)], ids=["mixed", "shared"])
+def test_other_dtypes_are_computed_or_refused_by_name(name, step, dtype):
+    problem = make_problem(*step)
     if dtype not in BACKENDS[name].capabilities.dtypes:
         with pytest.raises(ValueError, match=f"'{name}' does not take {dtype}"):
             select_backend(name, device=torch.device("cpu"), dtype=dtype, needs_window=False)

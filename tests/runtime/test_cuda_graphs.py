@@ -4,6 +4,7 @@ The recorder keeps the function and runs it again at each replay, over the same 
 same output, as a CUDA graph does. Whatever does not come through the fixed inputs is then missing.
 """
 
+import dataclasses
 from functools import partial
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 from minillm_serve.core import Batch, Request, SamplingParams, ScheduledSequence, Sequence
 from minillm_serve.models.loader import load_model
+from minillm_serve.runtime.attention.cascade import CascadeCosts, SharedPrefix
 from minillm_serve.runtime.attention.torch_backend import TorchAttention
 from minillm_serve.runtime.cuda_graphs import GraphRunner, buckets_up_to
 from minillm_serve.runtime.kv_cache import KVCache
@@ -170,6 +172,37 @@ def test_nan_in_the_spare_block_reaches_nobody_b137(make):
         step(plain, one)
         step(recorded, other)
     assert [s.token_ids for s in one] == [s.token_ids for s in other]
+
+
+def test_a_recorded_step_is_not_told_of_shared_prefixes_and_gives_the_same_tokens(make):
+    """It can only replay what it recorded: whole contexts, each for itself."""
+    told, tokens = {}, []
+    for recorded in (False, True):
+        executor, sequences = make(recorded=recorded), crowd(4)
+        backend, hints = executor.backend, told.setdefault(recorded, [])
+        backend.capabilities = dataclasses.replace(
+            backend.capabilities, cascade=CascadeCosts(readers=1, row=0, step=0)
+        )
+
+        def plan(metadata, backend=backend, hints=hints):
+            hints.append(metadata.shared_prefixes)
+            return TorchAttention.plan(backend, metadata)
+
+        backend.plan = plan
+        taken = {block for s in sequences for block in s.block_table}
+        shared = [block for block in range(NUM_BLOCKS) if block not in taken][:2]
+        for sequence in sequences:
+            # What all begin with is written by all, to the same blocks: the same values.
+            sequence.token_ids[:0] = range(1, 2 * P + 1)
+            sequence.block_table[:0] = shared
+        for _ in range(4):
+            step(executor, sequences)
+        tokens.append([s.token_ids for s in sequences])
+    assert tokens[0] == tokens[1]
+    prompts, *others = told[False]
+    assert prompts == ()
+    assert others == [(SharedPrefix((0, 1, 2, 3), 2, P),)] * 3
+    assert set(told[True]) == {()}
 
 
 def test_recordings_read_the_same_places_at_every_step(model, make):

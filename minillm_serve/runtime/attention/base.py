@@ -9,6 +9,7 @@ from torch import Tensor
 
 from minillm_serve.models.layers import RMSNorm
 from minillm_serve.models.transformer import FusedAttend
+from minillm_serve.runtime.attention.cascade import CascadeCosts, SharedPrefix
 from minillm_serve.runtime.kv_cache import KVCache
 
 
@@ -26,6 +27,8 @@ class AttentionMetadata:
         slot_mapping: [T] int64; the slot that each row's key and value go to.
         max_query_len: the most rows of any sequence.
         max_seq_len: the longest of seq_lens.
+        shared_prefixes: groups of sequences whose first blocks may be read once for all. A hint:
+            the result is the same without it.
     """
 
     query_start_loc: Tensor
@@ -34,11 +37,19 @@ class AttentionMetadata:
     slot_mapping: Tensor
     max_query_len: int
     max_seq_len: int
+    shared_prefixes: tuple[SharedPrefix, ...] = ()
 
     @property
     def num_sequences(self) -> int:
         """S."""
         return len(self.seq_lens)
+
+    def cascades(self, window: int | None) -> bool:
+        """Whether a layer with this window may use the hint: if the window hides nothing yet.
+
+        Behind a window each row sees another stretch, of which little is shared.
+        """
+        return bool(self.shared_prefixes) and (window is None or window >= self.max_seq_len)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +62,15 @@ class Capabilities:
         window: whether it knows sliding windows.
         can_be_recorded: whether `plan`, `write` and `run` may become part of a CUDA graph: they
             never look at what is in a tensor, only at its shape and at the metadata's numbers.
+        cascade: what reading shared prefixes once costs it; None: it does not know how to, and
+            nobody looks for them.
     """
 
     devices: frozenset[str]
     dtypes: frozenset[torch.dtype]
     window: bool
     can_be_recorded: bool = False
+    cascade: CascadeCosts | None = None
 
 
 class RotatingWriter(Protocol):

@@ -7,12 +7,25 @@ import torch
 from torch import Tensor
 
 from minillm_serve.runtime.attention.base import AttentionBackend, AttentionMetadata
+from minillm_serve.runtime.attention.cascade import SharedPrefix
 from minillm_serve.runtime.attention.naive import NaiveAttention
 
 HEADS, KV_HEADS, DIM, BLOCK_SIZE = 6, 2, 16, 4
 #: Rows of each sequence -> its length: one row each, as in decoding, and slices of all kinds.
 DECODE = ((1, 1), (1, 3), (1, 4), (1, 5), (1, 19))
 MIXED = ((7, 7), (1, 9), (3, 18), (1, 1), (4, 4))
+#: Sequences that begin with the same blocks, as prefix caching lets them; the first of each group
+#: has one token of its own.
+SHARED = ((1, 13), (1, 9), (1, 19), (1, 3), (1, 14), (1, 11))
+PREFIXES = (SharedPrefix((0, 2, 4), 3, BLOCK_SIZE), SharedPrefix((1, 5), 2, BLOCK_SIZE))
+SHARED_MIXED = ((5, 9), (1, 13), (1, 30), (2, 7))
+#: Kind, rows and lengths, shared prefixes.
+STEPS = (
+    ("decode step", DECODE, ()),
+    ("mixed step", MIXED, ()),
+    ("decode step with shared prefixes", SHARED, PREFIXES),
+    ("mixed step with a shared prefix", SHARED_MIXED, (SharedPrefix((1, 2), 3, BLOCK_SIZE),)),
+)
 WINDOW = 6
 #: What lies in slots that are nobody's business: should any of it be read, the result shows it.
 LEFTOVER = 50.0
@@ -39,6 +52,7 @@ class Problem:
 
 def make_problem(
     step: tuple[tuple[int, int], ...],
+    prefixes: tuple[SharedPrefix, ...] = (),
     *,
     device: torch.device,
     dtype: torch.dtype,
@@ -53,6 +67,7 @@ def make_problem(
 
     Args:
         step: rows and length of each sequence.
+        prefixes: whose block tables begin alike.
         device: of all tensors.
         dtype: of queries, keys and values.
         heads: H.
@@ -71,10 +86,13 @@ def make_problem(
     tables = torch.zeros(len(step), max(widths), dtype=torch.int32)
     slots: list[int] = []
     for s, (rows, length) in enumerate(step):
-        table = torch.tensor([free.pop() for _ in range(widths[s])])
-        tables[s, : widths[s]] = table
+        tables[s, : widths[s]] = torch.tensor([free.pop() for _ in range(widths[s])])
+        for prefix in prefixes:
+            if s in prefix.sequences[1:]:
+                shared = slice(0, prefix.num_blocks)
+                tables[s, shared] = tables[prefix.sequences[0], shared]
         position = torch.arange(length)
-        block, row = table[position // block_size], position % block_size
+        block, row = tables[s, position // block_size].long(), position % block_size
         new = torch.randn(length, 2, kv_heads, dim, dtype=torch.float64, generator=draw)
         caches[:, block, :, row] = new
         slots += (block * block_size + row)[length - rows :].tolist()
@@ -87,6 +105,7 @@ def make_problem(
         slot_mapping=torch.tensor(slots, dtype=torch.int64, device=device),
         max_query_len=max(counts),
         max_seq_len=max(lengths),
+        shared_prefixes=prefixes,
     )
     q = torch.randn(sum(counts), heads, dim, dtype=torch.float64, generator=draw)
     k_cache, v_cache = caches.to(device, dtype)
@@ -120,16 +139,18 @@ def find_difference(
     Returns:
         The first index that differs, with both values, as the end of a sentence; None if none does.
     """
-    for kind, step in (("decode", DECODE), ("mixed", MIXED)):
+    for kind, step, prefixes in STEPS:
         for size in (None, WINDOW) if window else (None,):
             # One each: a backend that writes where it should not must not mislead the other.
-            problem, own = (make_problem(step, device=device, dtype=dtype) for _ in range(2))
+            problem, own = (
+                make_problem(step, prefixes, device=device, dtype=dtype) for _ in range(2)
+            )
             want = attend(NaiveAttention(), problem, window=size)
             got = attend(backend, own, window=size)
             where = first_difference(got, want, tolerance=TOLERANCE[dtype])
             if where is not None:
                 around = f" with a window of {size}" if size else ""
-                return f"{_describe(problem, got, want, where)}, in a {kind} step{around}"
+                return f"{_describe(problem, got, want, where)}, in a {kind}{around}"
     return None
 
 

@@ -7,14 +7,46 @@ import torch
 from torch import Tensor
 
 from minillm_serve.kernels.cpu_attention import kv_write, paged_decode
+from minillm_serve.kernels.cpu_cascade import shared_prefix
 from minillm_serve.kernels.cpu_prefill import paged_prefill, rows_per_tile
 from minillm_serve.runtime.attention.base import AttentionBackend, AttentionMetadata, Capabilities
+from minillm_serve.runtime.attention.cascade import (
+    CascadeCosts,
+    SharedPrefix,
+    member_tiles,
+    shared_tokens,
+)
 from minillm_serve.runtime.threads import share_threads
 
 #: Rows of one sequence up to which each reads its context alone. More rows share what is read.
 MAX_ROWS_ALONE = 3
 #: A window that nothing reaches, where there is none: the kernels take an integer.
 NO_WINDOW = np.iinfo(np.int64).max
+#: A tile has all its lanes whether they are used or not, and is not shared out to several threads:
+#: it takes as long as four rows. A row's state is as wide as some tokens.
+CASCADE = CascadeCosts(readers=4, row=8, step=256)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuCascade:
+    """Shared prefixes, and what is left to each row then.
+
+    Attributes:
+        prefixes: see `AttentionMetadata`.
+        tokens: [S] int32, of each sequence's shared prefix; 0 where there is none.
+        alone: as in `CpuPlan`, but rows begin after the prefix.
+    """
+
+    prefixes: tuple[SharedPrefix, ...]
+    tokens: np.ndarray
+    alone: np.ndarray
+    _tiles: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def tiles(self, most: int) -> np.ndarray:
+        """Tiles of up to `most` sequences, cut once for all layers; see `member_tiles`."""
+        if most not in self._tiles:
+            self._tiles[most] = member_tiles(self.prefixes, most)
+        return self._tiles[most]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +57,10 @@ class CpuPlan:
         starts: [S+1] int64, the first row of each sequence.
         seq_lens: [S] int64.
         block_tables: [S, W] int32.
-        alone: rows that read their context alone, [3, B] int64: row, sequence, tokens that it sees.
+        alone: rows that read their context alone, [4, B] int64: row, sequence, tokens that it sees,
+            tokens of these that it has seen already (none).
         longer: [L] int64, sequences with more rows.
+        cascade: for layers that read shared prefixes once; None if there are none.
     """
 
     starts: np.ndarray
@@ -34,6 +68,7 @@ class CpuPlan:
     block_tables: np.ndarray
     alone: np.ndarray
     longer: np.ndarray
+    cascade: CpuCascade | None = None
     _tiles: dict[int, np.ndarray] = field(default_factory=dict)
 
     def tiles(self, most: int) -> np.ndarray:
@@ -59,7 +94,7 @@ class CpuAttention(AttentionBackend):
 
     name = "cpu"
     capabilities = Capabilities(
-        devices=frozenset({"cpu"}), dtypes=frozenset({torch.float32}), window=True
+        devices=frozenset({"cpu"}), dtypes=frozenset({torch.float32}), window=True, cascade=CASCADE
     )
 
     def __init__(self) -> None:
@@ -69,19 +104,17 @@ class CpuAttention(AttentionBackend):
         """Sorts rows by length and deals them out, so that each thread gets as much to read."""
         starts = metadata.query_start_loc.numpy().astype(np.int64)
         seq_lens = metadata.seq_lens.numpy().astype(np.int64)
-        counts = np.diff(starts)
-        few = counts <= MAX_ROWS_ALONE
-        sequences = np.repeat(np.nonzero(few)[0], counts[few])
-        rows = np.nonzero(np.repeat(few, counts))[0]
-        # A sequence's last row sees all of it, the row before one token less, and so on.
-        lengths = seq_lens[sequences] - (starts[sequences + 1] - 1 - rows)
-        order = _spread(np.argsort(-lengths, kind="stable"))
+        prefixes, cascade = metadata.shared_prefixes, None
+        if prefixes:
+            tokens = shared_tokens(prefixes, len(seq_lens))
+            cascade = CpuCascade(prefixes, tokens, _rows_alone(starts, seq_lens, tokens))
         return CpuPlan(
             starts=starts,
             seq_lens=seq_lens,
             block_tables=metadata.block_tables.numpy(),
-            alone=np.ascontiguousarray(np.stack([rows, sequences, lengths])[:, order]),
-            longer=np.nonzero(~few)[0],
+            alone=_rows_alone(starts, seq_lens, np.zeros_like(seq_lens)),
+            longer=np.nonzero(np.diff(starts) > MAX_ROWS_ALONE)[0],
+            cascade=cascade,
         )
 
     def write(
@@ -105,16 +138,40 @@ class CpuAttention(AttentionBackend):
         out = torch.empty(q.shape, dtype=q.dtype)
         dim, group = q.shape[2], q.shape[1] // k_cache.shape[1]
         cache = (q.numpy(), k_cache.numpy(), v_cache.numpy(), plan.block_tables)
-        rest = (
-            np.float32(scale),
-            np.int64(NO_WINDOW if window is None else window),
-            out.numpy(),
-        )
+        most = np.int64(NO_WINDOW if window is None else window)
+        rest = (np.float32(scale), most, out.numpy())
         if len(plan.longer):
             paged_prefill(dim, group)(*cache, *plan.tiles(rows_per_tile(group)), *rest)
-        if plan.alone.size:
-            paged_decode(dim, group)(*cache, *plan.alone, *rest)
+        alone, begun = plan.alone, _begun(0, q)
+        if plan.cascade is not None and metadata.cascades(window):
+            alone, begun = plan.cascade.alone, _begun(len(plan.seq_lens), q)
+            members = plan.cascade.tiles(rows_per_tile(group))
+            prefix = (members, plan.starts, plan.cascade.tokens, np.float32(scale))
+            shared_prefix(dim, group)(*cache, *prefix, *begun)
+        if alone.size:
+            paged_decode(dim, group)(*cache, *alone, *begun, *rest)
         return out
+
+
+def _rows_alone(starts: np.ndarray, seq_lens: np.ndarray, shared: np.ndarray) -> np.ndarray:
+    """`CpuPlan.alone`, if the first shared[s] tokens of sequence s are seen to already."""
+    counts = np.diff(starts)
+    few = counts <= MAX_ROWS_ALONE
+    sequences = np.repeat(np.nonzero(few)[0], counts[few])
+    rows = np.nonzero(np.repeat(few, counts))[0]
+    # A sequence's last row sees all of it, the row before one token less, and so on.
+    lengths = seq_lens[sequences] - (starts[sequences + 1] - 1 - rows)
+    begins = shared[sequences].astype(np.int64)
+    order = _spread(np.argsort(begins - lengths, kind="stable"))
+    return np.ascontiguousarray(np.stack([rows, sequences, lengths, begins])[:, order])
+
+
+def _begun(num_sequences: int, q: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Room for what `shared_prefix` leaves to `paged_decode` of so many sequences."""
+    heads, dim = q.shape[1:]
+    shapes = ((num_sequences, heads, dim), (num_sequences, heads), (num_sequences, heads))
+    totals, tops, sums = (np.empty(shape, np.float32) for shape in shapes)
+    return totals, tops, sums
 
 
 def _spread(order: np.ndarray) -> np.ndarray:

@@ -12,6 +12,10 @@ from minillm_serve.runtime.attention.base import (
     AttentionMetadata,
     Capabilities,
 )
+from minillm_serve.runtime.attention.cascade import CascadeCosts, SharedPrefix, shared_tokens
+
+#: Each prefix is two products of its own, and each row is merged in several passes.
+CASCADE = CascadeCosts(readers=1, row=16, step=512)
 
 
 class Slice(NamedTuple):
@@ -22,6 +26,28 @@ class Slice(NamedTuple):
     end: int
 
 
+class Shared(NamedTuple):
+    """Decodes [n] int64 that read the same blocks [k] int64 first: indices into `TorchPlan`'s."""
+
+    members: Tensor
+    blocks: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TorchCascade:
+    """Shared prefixes, and what is left to each decode then.
+
+    Attributes:
+        shared: the prefixes.
+        tables: [B, W] int32, block tables that begin behind them.
+        lengths: [B] int32, tokens that these hold.
+    """
+
+    shared: list[Shared]
+    tables: Tensor
+    lengths: Tensor
+
+
 @dataclass(frozen=True, slots=True)
 class TorchPlan:
     """Rows of a step, sorted by how they are attended.
@@ -30,11 +56,13 @@ class TorchPlan:
         decodes: [B] int64, sequences with a single row; they are attended together.
         decode_rows: [B] int64, the row of each.
         prefills: all longer slices, attended one by one.
+        cascade: for layers that read shared prefixes once; None if there are none.
     """
 
     decodes: Tensor
     decode_rows: Tensor
     prefills: list[Slice]
+    cascade: TorchCascade | None = None
 
 
 class TorchAttention(AttentionBackend):
@@ -45,6 +73,7 @@ class TorchAttention(AttentionBackend):
         devices=frozenset({"cpu", "cuda", "mps"}),
         dtypes=frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16}),
         window=True,
+        cascade=CASCADE,
     )
 
     def plan(self, metadata: AttentionMetadata) -> TorchPlan:
@@ -57,6 +86,7 @@ class TorchAttention(AttentionBackend):
             decodes=torch.tensor(single, dtype=torch.int64, device=device),
             decode_rows=torch.tensor([starts[s] for s in single], dtype=torch.int64, device=device),
             prefills=[Slice(s, starts[s], starts[s + 1]) for s in longer],
+            cascade=_plan_cascade(metadata, single) if metadata.shared_prefixes else None,
         )
 
     def run(
@@ -77,13 +107,74 @@ class TorchAttention(AttentionBackend):
             length = metadata.seq_lens[sequence : sequence + 1]
             rows = q[begin:end].unsqueeze(0)
             out[begin:end] = _attend(rows, k_cache, v_cache, table, length, scale, window)[0]
-        if len(plan.decodes):
+        if plan.cascade is not None and metadata.cascades(window):
+            rows = q[plan.decode_rows]
+            out[plan.decode_rows] = _attend_cascade(rows, k_cache, v_cache, plan.cascade, scale)
+        elif len(plan.decodes):
             tables = metadata.block_tables[plan.decodes]
             lengths = metadata.seq_lens[plan.decodes]
             rows = q[plan.decode_rows].unsqueeze(1)
             attended = _attend(rows, k_cache, v_cache, tables, lengths, scale, window)
             out[plan.decode_rows] = attended.squeeze(1)
         return out
+
+
+def _plan_cascade(metadata: AttentionMetadata, decodes: list[int]) -> TorchCascade:
+    """Cuts the shared blocks off the decodes' tables."""
+    prefixes, device = metadata.shared_prefixes, metadata.seq_lens.device
+    tables, lengths = metadata.block_tables[decodes], metadata.seq_lens[decodes]
+    tokens = torch.from_numpy(shared_tokens(prefixes, metadata.num_sequences)).to(device)[decodes]
+    columns = torch.arange(tables.shape[1], device=device) + (
+        tokens[:, None] // prefixes[0].block_size
+    )
+    place = {sequence: index for index, sequence in enumerate(decodes)}
+
+    def shared(prefix: SharedPrefix) -> Shared:
+        members = torch.tensor([place[s] for s in prefix.sequences], device=device)
+        return Shared(members, tables[members[0], : prefix.num_blocks].long())
+
+    return TorchCascade(
+        shared=[shared(prefix) for prefix in prefixes],
+        tables=tables.gather(1, columns.clamp(max=tables.shape[1] - 1)),
+        lengths=lengths - tokens,
+    )
+
+
+def _attend_cascade(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, cascade: TorchCascade, scale: float
+) -> Tensor:
+    """One row each of B sequences, q [B, H, D] -> [B, H, D]: prefixes first, then what is left."""
+    (batch, heads, dim), (_, kv_heads, size, _) = q.shape, k_cache.shape
+    grouped = q.view(batch, kv_heads, heads // kv_heads, dim)
+    num_blocks = -(-int(cascade.lengths.max()) // size)
+    tables = cascade.tables[:, :num_blocks]
+    filled = torch.arange(num_blocks * size, device=q.device) < cascade.lengths[:, None]
+    k, v = _gather(k_cache, tables, filled), _gather(v_cache, tables, filled)
+    out, lse = _attend_part(grouped, k, v, scale, filled[:, None, None])
+    for members, blocks in cascade.shared:
+        # All rows of the group, and their heads, become rows of one product for each KV head.
+        rows = grouped[members].transpose(0, 1).reshape(kv_heads, -1, dim)
+        k, v = (c[blocks].transpose(0, 1).reshape(kv_heads, -1, dim) for c in (k_cache, v_cache))
+        part = _attend_part(rows, k, v, scale)
+        theirs, their_lse = (x.unflatten(1, (len(members), -1)).transpose(0, 1) for x in part)
+        # Softmax over a union is the mean of the softmaxes, weighted by the sum of e^score of each.
+        weight = torch.sigmoid(their_lse - lse[members])[..., None]
+        out[members] = out[members].lerp(theirs, weight)
+    return out.to(q.dtype).view(batch, heads, dim)
+
+
+def _attend_part(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, visible: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Attention [..., Q, D] over some keys [..., L, D], and log of its sum of e^score [..., Q].
+
+    In float32, or in float64 where q is that: a part is rounded only once it is merged.
+    """
+    wide = torch.promote_types(q.dtype, torch.float32)
+    scores = q.to(wide) @ k.to(wide).mT * scale
+    if visible is not None:
+        scores = scores.masked_fill(~visible, -torch.inf)
+    return scores.softmax(-1) @ v.to(wide), scores.logsumexp(-1)
 
 
 def _attend(
