@@ -12,6 +12,7 @@ SUBJECTS = {
     "indirection": "attention over blocks of 1 to 256, beside contiguous memory",
     "profile": "where the time of a step goes",
     "scheduler": "what a step costs the scheduler, however many wait",
+    "prefix": "what a prefix cache costs where it finds nothing",
     "record": "what a schedule record takes of a step",
     "calibration": "does the simulator foretell real steps?",
     "scoreboard": "the course's trace, a row for each technique",

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import torch
 
-from minillm_serve.core import AdmissionPolicy, BlockAllocator, MakeScheduler
+from minillm_serve.core import AdmissionPolicy, BlockAllocator, MakePrefixCache, MakeScheduler
 from minillm_serve.parts.admission import fit_admission
 from minillm_serve.parts.attention import fit_attention
 from minillm_serve.parts.budget import fit_kv_budget
 from minillm_serve.parts.pool import fit_block_pool
+from minillm_serve.parts.prefix import fit_prefix_cache
 from minillm_serve.parts.scheduler import fit_scheduler
 from minillm_serve.parts.slots import Parts
 from minillm_serve.runtime.attention.base import AttentionBackend
@@ -23,6 +24,7 @@ class Fitted:
     Attributes:
         kv_budget: says how many blocks.
         block_pool: builds a pool of so many blocks.
+        prefix_cache: builds an index of prefixes; None shares nothing.
         attention: attends.
         scheduler: builds a scheduler over the blocks.
         admission: builds the door.
@@ -30,6 +32,7 @@ class Fitted:
 
     kv_budget: KVBudget
     block_pool: Callable[[int], BlockAllocator]
+    prefix_cache: MakePrefixCache | None
     attention: AttentionBackend
     scheduler: MakeScheduler
     admission: Callable[..., AdmissionPolicy]
@@ -38,6 +41,7 @@ class Fitted:
 def fit_parts(
     parts: Parts,
     *,
+    prefix_cache: MakePrefixCache | None,
     attention: AttentionBackend,
     scheduler: MakeScheduler,
     admission: Callable[..., AdmissionPolicy],
@@ -49,6 +53,7 @@ def fit_parts(
 
     Args:
         parts: what was given.
+        prefix_cache: ours, if there is to be one.
         attention: ours.
         scheduler: ours.
         admission: ours.
@@ -62,6 +67,7 @@ def fit_parts(
     return Fitted(
         kv_budget=fit_kv_budget(parts.get("kv_budget")),
         block_pool=fit_block_pool(parts.get("block_pool")),
+        prefix_cache=fit_prefix_cache(parts.get("prefix_cache"), prefix_cache),
         attention=fit_attention(
             parts.get("attention"),
             attention,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from minillm_serve.core import Batch, MakeScheduler, Scheduler
+from minillm_serve.core import Batch, HashPrefixCache, MakeScheduler, Scheduler
 from minillm_serve.core.invariants import check_batch
 from minillm_serve.parts.part import Part
 from minillm_serve.parts.rehearsal import rehearse
@@ -23,9 +23,10 @@ def fit_scheduler(part: Part | None, ours: MakeScheduler) -> MakeScheduler:
     watched = _watched(part)
     part.check_signature(part.value, MakeScheduler.__call__, "__init__")
     part.check_signature(part.value.schedule, Scheduler.schedule, "schedule")
-    with part.trial("a rehearsal"):
-        served = rehearse(scheduler=watched)
-    part.expect(not served.leaked, f"left {served.leaked} blocks referenced in a rehearsal")
+    for prefix_cache in (None, HashPrefixCache):
+        with part.trial("a rehearsal"):
+            served = rehearse(scheduler=watched, prefix_cache=prefix_cache)
+        part.expect(not served.leaked, f"left {served.leaked} blocks referenced in a rehearsal")
     return watched
 
 

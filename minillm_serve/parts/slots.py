@@ -10,6 +10,7 @@ from minillm_serve.core import (
     EngineStalled,
     InvariantViolation,
     PartError,
+    PrefixCache,
     Scheduler,
 )
 from minillm_serve.parts.part import Part
@@ -46,6 +47,12 @@ SLOTS: dict[str, Slot] = {
             "block_pool",
             BlockAllocator,
             "A class, built with num_blocks, that hands blocks out and counts their references.",
+            keeps_books=True,
+        ),
+        Slot(
+            "prefix_cache",
+            PrefixCache,
+            "A class, built with block_size, that finds the blocks of prompts which begin alike.",
             keeps_books=True,
         ),
         Slot(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import kernels, latency, record, scheduler, scoreboard, throughput
+from benchmarks import kernels, latency, prefix, record, scheduler, scoreboard, throughput
 from benchmarks.report import Comparison
 from benchmarks.workloads import w1, w2
 from minillm_serve.cli import main
@@ -68,11 +68,31 @@ def test_kernels_agree_before_they_are_timed(tmp_path):
     assert set(read(out)["median"]) == {"cpu", "torch"}
 
 
+def test_a_shared_prefix_is_read_once_and_by_each_in_one_run(tmp_path):
+    out = tmp_path / "k.json"
+    options = ["--batch", "6", "--longest", "80", "--shared", "128", "--repeat", "1"]
+    assert kernels.main([*options, "--calls", "2", "--output", str(out)]) == 0
+    assert list(read(out)["median"]) == ["cpu, shared once", "cpu", "torch, shared once", "torch"]
+
+
+def test_a_shared_prefix_that_fills_no_whole_blocks_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        kernels.main(["--shared", "100"])
+    assert "'100': expected a multiple of 16" in capsys.readouterr().err
+
+
 def test_the_scheduler_is_timed_with_few_and_many_waiting(tmp_path):
     out = tmp_path / "s.json"
     options = ["--waiting", "1", "20", "--steps", "3", "--repeat", "1", "--policy", "priority"]
     assert scheduler.main([*options, "--output", str(out)]) == 0
     assert set(read(out)["median"]) == {"1 waiting", "20 waiting"}
+
+
+def test_a_prefix_cache_is_timed_where_it_finds_nothing(tmp_path, capsys):
+    out = tmp_path / "p.json"
+    assert prefix.main(["--requests", "4", "--repeat", "1", "--output", str(out)]) == 0
+    assert set(read(out)["median"]) == {"no cache", "hash", "radix"}
+    assert "us a token for the index" in capsys.readouterr().out
 
 
 def test_a_record_is_timed_within_the_step_that_it_notes(tmp_path, capsys):

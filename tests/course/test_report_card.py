@@ -10,11 +10,12 @@ from minillm_serve.course.report_card import Measure, report_card
 from minillm_serve.course.report_trials import TRIALS
 from minillm_serve.course.report_trials.attention import ReadCounter
 from minillm_serve.parts import SLOTS
-from tests.llm.parts_right import RIGHT, my_attention, my_decode
+from tests.llm.parts_right import RIGHT, MyPrefixCache, my_attention, my_decode
 from tests.llm.parts_wrong import (
     FreesShared,
     GoesOverBudget,
     LetsAllIn,
+    LocksOneBlockOnly,
     groups_wrong,
     ignores_grouping,
     is_a_stub,
@@ -23,6 +24,12 @@ from tests.llm.parts_wrong import (
 )
 
 ROUNDS = {"rounds": 1}
+
+
+class EvictsTheNewest(MyPrefixCache):
+    def use(self, blocks):
+        self.now -= 2
+        super().use(blocks)
 
 
 def card(slot, part):
@@ -44,14 +51,18 @@ def test_the_engine_s_own_part_reaches_every_target(slot):
     assert set(told.met) == {measure.name for measure in told.trial.measures}
 
 
-@pytest.mark.parametrize("slot", ["kv_budget", "attention", "scheduler", "admission"])
+@pytest.mark.parametrize(
+    "slot", ["kv_budget", "prefix_cache", "attention", "scheduler", "admission"]
+)
 def test_the_naive_part_misses_a_target(slot):
     told = card(slot, TRIALS[slot](None).naive)
     assert not told.passed
     assert told.error == ""
 
 
-@pytest.mark.parametrize("slot", ["kv_budget", "block_pool", "attention", "admission"])
+@pytest.mark.parametrize(
+    "slot", ["kv_budget", "block_pool", "prefix_cache", "attention", "admission"]
+)
 def test_a_learner_s_right_part_passes(slot):
     assert card(slot, RIGHT[slot]).passed
 
@@ -92,6 +103,7 @@ def test_the_table_reads_like_this():
         ("attention", is_not_causal, {"error below", "blocks read"}),
         ("attention", groups_wrong, {"error below"}),
         ("admission", LetsAllIn, {"let in", "harmful ones let in"}),
+        ("prefix_cache", EvictsTheNewest, {"prompt tokens computed", "hit rate", "evictions"}),
         ("scheduler", RIGHT["scheduler"], {"steps", "tokens a step", "idle slots"}),
     ],
 )
@@ -107,6 +119,7 @@ def test_what_a_part_does_badly_shows_in_its_column(slot, part, missed):
         ("kv_budget", is_a_stub, "raised RuntimeError: implement kv_budget"),
         ("kv_budget", lambda config, **memory: 0.5, "returned 0.5 blocks"),
         ("block_pool", FreesShared, "has num_free 2 after release(1), expected 1"),
+        ("prefix_cache", LocksOneBlockOnly, "has num_evictable 2 after lock(2), expected 0"),
         ("scheduler", GoesOverBudget, "13 tokens exceed the budget of 8"),
         ("attention", returns_doubles, "torch.float64, expected q's"),
     ],

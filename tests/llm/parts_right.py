@@ -54,6 +54,101 @@ class MyBlockPool:
         return self.counts[block]
 
 
+class MyPrefixCache:
+    """A dict of whole prefixes; looks at all of them whenever it must choose."""
+
+    def __init__(self, block_size):
+        self.block_size = block_size
+        self.blocks = {}  # (namespace, tokens) -> block
+        self.locks = {}  # block -> how many
+        self.used = {}  # block -> when
+        self.now = 0
+
+    @property
+    def num_cached(self):
+        return len(self.blocks)
+
+    @property
+    def num_evictable(self):
+        return len(self.blocks) - len(self.held())
+
+    def __contains__(self, block):
+        return block in self.blocks.values()
+
+    def beginnings(self, token_ids, namespace):
+        ends = range(self.block_size, len(token_ids) + 1, self.block_size)
+        return [(namespace, tuple(token_ids[:end])) for end in ends]
+
+    def behind(self, prefix):
+        space, tokens = prefix
+        return [p for p in self.blocks if p[0] == space and p[1][: len(tokens)] == tokens]
+
+    def held(self):
+        """All that is locked: the prefixes of locked blocks, and their beginnings."""
+        locked = [prefix for prefix, block in self.blocks.items() if self.locks.get(block)]
+        return {p for namespace, tokens in locked for p in self.beginnings(tokens, namespace)}
+
+    def match(self, token_ids, namespace):
+        found = []
+        for prefix in self.beginnings(token_ids, namespace):
+            if prefix not in self.blocks:
+                break
+            found.append(self.blocks[prefix])
+        self.use(found)
+        return found
+
+    def use(self, blocks):
+        self.now += 1
+        self.used.update((block, self.now) for block in blocks)
+
+    def publish(self, token_ids, block_table, num_written, namespace):
+        prefixes = self.beginnings(token_ids[:num_written], namespace)
+        pairs = zip(prefixes, block_table, strict=False)
+        new = {prefix: block for prefix, block in pairs if prefix not in self.blocks}
+        if any(block in self for block in new.values()):
+            raise InvariantViolation("indexed already")
+        self.blocks.update(new)
+        self.use(self.blocks[prefix] for prefix in prefixes)
+        return list(new.values())
+
+    def lock(self, block):
+        if block not in self:
+            raise InvariantViolation("not indexed")
+        self.locks[block] = self.locks.get(block, 0) + 1
+
+    def unlock(self, block):
+        if not self.locks.get(block):
+            raise InvariantViolation("not locked")
+        self.locks[block] -= 1
+        prefix = self.prefix_of(block)
+        self.use(self.blocks[p] for p in self.beginnings(prefix[1], prefix[0]))
+
+    def prefix_of(self, block):
+        return next(prefix for prefix, known in self.blocks.items() if known == block)
+
+    def leaves(self):
+        inner = {(space, tokens[: -self.block_size]) for space, tokens in self.blocks}
+        return list(set(self.blocks) - inner - self.held())
+
+    def evict(self, count):
+        evicted = []
+        while len(evicted) < count and (leaves := self.leaves()):
+            oldest = min(leaves, key=lambda prefix: self.used[self.blocks[prefix]])
+            evicted.append(self.blocks.pop(oldest))
+        return evicted
+
+    def withdraw(self, block):
+        if block not in self:
+            return []
+        gone = [self.blocks.pop(prefix) for prefix in self.behind(self.prefix_of(block))]
+        for lost in gone:
+            self.locks.pop(lost, None)
+        return gone
+
+    def clear(self):
+        return self.evict(len(self.blocks))
+
+
 def my_attention(q, k_cache, v_cache, block_tables, seq_lens, query_start_loc, *, scale):
     out = torch.empty_like(q)
     for s, length in enumerate(seq_lens.tolist()):
@@ -116,6 +211,7 @@ class MyAdmission:
 RIGHT = {
     "kv_budget": my_kv_budget,
     "block_pool": MyBlockPool,
+    "prefix_cache": MyPrefixCache,
     "attention": my_attention,
     "scheduler": MyScheduler,
     "admission": MyAdmission,

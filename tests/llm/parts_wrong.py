@@ -1,7 +1,14 @@
 """Plausible wrong parts, each with what is said about it before anything is served."""
 
 from minillm_serve.core import Batch, ScheduledSequence, Scheduler
-from tests.llm.parts_right import MyAdmission, MyBlockPool, MyScheduler, my_attention, my_decode
+from tests.llm.parts_right import (
+    MyAdmission,
+    MyBlockPool,
+    MyPrefixCache,
+    MyScheduler,
+    my_attention,
+    my_decode,
+)
 
 
 def ignores_grouping(config, *, kv_cache_memory, block_size, dtype_bytes):
@@ -84,6 +91,95 @@ class NamesItN(MyBlockPool):
 class ReturnsATuple(MyBlockPool):
     def allocate(self, count):
         return tuple(super().allocate(count))
+
+
+class KeepsEvictedNames(MyPrefixCache):
+    def match(self, token_ids, namespace):
+        self.ever = {**getattr(self, "ever", {}), **self.blocks}
+        known = [p for p in self.beginnings(token_ids, namespace) if p in self.ever]
+        return [self.ever[prefix] for prefix in known]
+
+
+class PublishesBeforeItIsWritten(MyPrefixCache):
+    def publish(self, token_ids, block_table, num_written, namespace):
+        return super().publish(token_ids, block_table, len(token_ids), namespace)
+
+
+class ForgetsNamespaces(MyPrefixCache):
+    def beginnings(self, token_ids, namespace):
+        return super().beginnings(token_ids, None)
+
+
+class HashesEachBlockAlone(MyPrefixCache):
+    def match(self, token_ids, namespace):
+        starts, found = range(0, len(token_ids) - self.block_size + 1, self.block_size), []
+        for start in starts:
+            own = tuple(token_ids[start : start + self.block_size])
+            alike = [b for (n, t), b in self.blocks.items() if n == namespace and t[start:] == own]
+            found += alike[:1]
+        return found
+
+
+class MatchesHalfBlocks(MyPrefixCache):
+    def match(self, token_ids, namespace):
+        found = super().match(token_ids, namespace)
+        rest = tuple(token_ids[len(found) * self.block_size :])
+        begun = (namespace, tuple(token_ids))
+        return found + [self.blocks[p] for p in self.behind(begun) if rest][:1]
+
+
+class EvictsWhatIsLocked(MyPrefixCache):
+    def leaves(self):
+        return [prefix for prefix in self.blocks if len(self.behind(prefix)) == 1]
+
+
+class LocksOneBlockOnly(MyPrefixCache):
+    def held(self):
+        return {prefix for prefix, block in self.blocks.items() if self.locks.get(block)}
+
+
+class EvictsRootsFirst(MyPrefixCache):
+    def evict(self, count):
+        loose = [prefix for prefix in self.blocks if prefix not in self.held()]
+        return [self.blocks.pop(prefix) for prefix in loose[:count]]
+
+
+class EvictsOneAtATime(MyPrefixCache):
+    def evict(self, count):
+        return super().evict(min(count, 1))
+
+
+class NeverCountsLocks(MyPrefixCache):
+    def lock(self, block):
+        super().lock(block)
+        self.locks[block] = 1
+
+
+class WithdrawsOneBlock(MyPrefixCache):
+    def withdraw(self, block):
+        return [self.blocks.pop(self.prefix_of(block))] if block in self else []
+
+
+class IndexesTwice(MyPrefixCache):
+    def publish(self, token_ids, block_table, num_written, namespace):
+        prefixes = self.beginnings(token_ids[:num_written], namespace)
+        self.blocks.update(zip(prefixes, block_table, strict=False))
+        self.use(block_table)
+        return list(block_table[: len(prefixes)])
+
+
+class HasNoWithdraw(MyPrefixCache):
+    withdraw = None
+
+
+class CallsThemTokens(MyPrefixCache):
+    def match(self, tokens, namespace):
+        return super().match(tokens, namespace)
+
+
+class IsBuiltFromNothing(MyPrefixCache):
+    def __init__(self):
+        super().__init__(16)
 
 
 def forgets_scale(q, k_cache, v_cache, block_tables, seq_lens, query_start_loc, *, scale):
@@ -205,6 +301,50 @@ WRONG = [
     ("block_pool", NamesItN, r"has allocate\(n\), expected allocate\(count\)"),
     ("block_pool", ReturnsATuple, r"returned \(0, 1, 2\) from allocate\(3\), expected a list"),
     ("block_pool", MyBlockPool(4), "is of type MyBlockPool: give a class, which"),
+    (
+        "prefix_cache",
+        KeepsEvictedNames,
+        r"returned \[7, 8, 9\] from a match of 6 tokens: block 7 is not indexed",
+    ),
+    (
+        "prefix_cache",
+        PublishesBeforeItIsWritten,
+        r"returned \[0, 1, 2\] from publish\(.*, 5\), expected \[0, 1\]",
+    ),
+    (
+        "prefix_cache",
+        ForgetsNamespaces,
+        r"block 0 holds something else, and what .* has not been publ",
+    ),
+    (
+        "prefix_cache",
+        HashesEachBlockAlone,
+        r"returned \[1\] from a match of 6 tokens: block 1 holds something",
+    ),
+    (
+        "prefix_cache",
+        MatchesHalfBlocks,
+        r"returned \[0, 1\] from a match of 3 tokens: block 1 holds som",
+    ),
+    ("prefix_cache", EvictsWhatIsLocked, r"returned block 2 from evict\(2\), which is locked"),
+    ("prefix_cache", LocksOneBlockOnly, r"has num_evictable 2 after lock\(2\), expected 0"),
+    (
+        "prefix_cache",
+        EvictsRootsFirst,
+        r"returned block 4 from evict\(2\) before those behind it: \[5, 6\]",
+    ),
+    ("prefix_cache", EvictsOneAtATime, r"returned \[9\] from evict\(2\), expected 2 blocks"),
+    ("prefix_cache", NeverCountsLocks, r"has num_evictable 3 after unlock\(1\), expected 1"),
+    ("prefix_cache", WithdrawsOneBlock, r"returned \[0\] from withdraw\(0\), expected \[0, 1\]"),
+    (
+        "prefix_cache",
+        IndexesTwice,
+        r"returned \[0, 1, 2\] from publish\(.*, 6\), expected \[2\], or fe",
+    ),
+    ("prefix_cache", HasNoWithdraw, r"has no withdraw\(block\)"),
+    ("prefix_cache", CallsThemTokens, r"has match\(tokens, namespace\), expected match\(token_ids"),
+    ("prefix_cache", IsBuiltFromNothing, r"has __init__\(\), expected __init__\(block_size\)"),
+    ("prefix_cache", MyPrefixCache(4), "is of type MyPrefixCache: give a class, which"),
     ("attention", forgets_scale, r"out\[1, 0, 0\] is .*, expected .*: position 2 of sequence 1"),
     ("attention", is_not_causal, r"out\[0, 0, 0\] .*position 0 of sequence 0.*in a mixed step"),
     ("attention", groups_wrong, r"out\[0, 0, 0\] is .* query head 0 on KV head 0"),

@@ -20,6 +20,7 @@ from tests.llm.parts_right import (
     RIGHT,
     MyAdmission,
     MyBlockPool,
+    MyPrefixCache,
     MyScheduler,
     my_attention,
     my_decode,
@@ -59,11 +60,21 @@ def test_a_right_part_gives_the_same_tokens(make_llm, parts, overlap):
     assert serve(make_llm(parts=parts, async_scheduling=overlap)) == serve(make_llm())
 
 
-@pytest.mark.parametrize("slot", ["block_pool", "attention"])
+@pytest.mark.parametrize("slot", ["block_pool", "prefix_cache", "attention"])
 def test_a_right_part_gives_the_same_tokens_where_memory_is_short(make_llm, slot):
     llm = make_llm(parts={slot: RIGHT[slot]}, num_blocks=10, block_size=8)
     assert serve(llm) == serve(make_llm())
     assert llm.engine.scheduler.num_preemptions > 0
+
+
+def test_a_prefix_cache_of_somebody_s_own_finds_what_ours_finds(make_llm):
+    ours, theirs = make_llm(), make_llm(parts={"prefix_cache": MyPrefixCache})
+    asked = ["to be or not to be" * 3 + end for end in ("", "?", ", that is", "")] * 2
+    for llm in (ours, theirs):
+        assert serve(llm, asked) == serve(make_llm(prefix_cache=None), asked)
+        serve(llm, PROMPTS)
+    assert theirs.prefix_stats == ours.prefix_stats
+    assert ours.prefix_stats.hits > 0
 
 
 @pytest.mark.model
@@ -83,7 +94,7 @@ def test_the_engine_tells_whose_parts_it_has(make_llm, capsys):
     line = (
         "parts: kv_budget is yours (tests.llm.parts_right.my_kv_budget); "
         "scheduler is yours (tests.llm.parts_right.MyScheduler); "
-        "block_pool, attention, admission are minillm_serve's"
+        "block_pool, prefix_cache, attention, admission are minillm_serve's"
     )
     assert capsys.readouterr().err.splitlines()[-1] == line
     assert str(llm.parts) == line
@@ -156,6 +167,15 @@ def trapped(slot, trap):
             trap.spring()
             return super().allocate(count)
 
+    class Cache(MyPrefixCache):
+        def match(self, token_ids, namespace):
+            trap.spring()
+            return super().match(token_ids, namespace)
+
+        def publish(self, token_ids, block_table, num_written, namespace):
+            trap.spring()
+            return super().publish(token_ids, block_table, num_written, namespace)
+
     class Policy(MyScheduler):
         def schedule(self):
             trap.spring()
@@ -172,10 +192,14 @@ def trapped(slot, trap):
             q, k_cache, v_cache, block_tables, seq_lens, query_start_loc, scale=scale
         )
 
-    return {"block_pool": Pool, "scheduler": Policy, "admission": Door, "attention": attend}[slot]
+    parts = {"block_pool": Pool, "prefix_cache": Cache, "scheduler": Policy, "admission": Door}
+    return {**parts, "attention": attend}[slot]
 
 
-@pytest.mark.parametrize(("slot", "where"), [("block_pool", "allocate"), ("scheduler", "schedule")])
+@pytest.mark.parametrize(
+    ("slot", "where"),
+    [("block_pool", "allocate"), ("prefix_cache", "match"), ("scheduler", "schedule")],
+)
 def test_a_part_that_keeps_books_takes_the_engine_with_it_and_says_so(make_llm, slot, where):
     trap = Trap()
     llm = make_llm(parts={slot: trapped(slot, trap)})
@@ -206,7 +230,7 @@ def test_a_part_without_books_fails_its_requests_and_the_engine_goes_on(make_llm
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("slot", ["block_pool", "scheduler", "attention"])
+@pytest.mark.parametrize("slot", ["block_pool", "prefix_cache", "scheduler", "attention"])
 def test_a_failing_part_leaves_no_other_thread_waiting(make_llm, slot, overlap):
     trap = Trap()
     llm = make_llm(parts={slot: trapped(slot, trap)}, async_scheduling=overlap)
@@ -298,7 +322,7 @@ def test_a_scheduler_that_stands_still_is_named(make_llm):
 def test_an_attention_of_the_wrong_shape_is_named_while_it_runs(make_llm):
     def shrinks(q, k_cache, v_cache, block_tables, seq_lens, *, scale):
         out = my_decode(q, k_cache, v_cache, block_tables, seq_lens, scale=scale)
-        return out if seq_lens.max() < 20 else out[:1, :1]
+        return out if seq_lens.max() < 36 else out[:1, :1]
 
     llm = make_llm(parts={"attention": {"decode": shrinks}})
     with pytest.raises(PartError, match=r"returned shape \[1, 1, 16\] .*expected q's \[5, 4, 16\]"):

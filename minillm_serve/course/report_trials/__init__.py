@@ -12,12 +12,14 @@ from minillm_serve.course.report_trials import (
     attention,
     block_pool,
     kv_budget,
+    prefix_cache,
     scheduler,
 )
 
 TRIALS: dict[str, Callable[[Any], Trial]] = {
     "kv_budget": kv_budget.trial,
     "block_pool": block_pool.trial,
+    "prefix_cache": prefix_cache.trial,
     "attention": attention.trial,
     "scheduler": scheduler.trial,
     "admission": admission.trial,

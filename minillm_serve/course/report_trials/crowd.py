@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from minillm_serve.core import BlockAllocator, BlockPool, ContinuousScheduler, MakeScheduler
-from minillm_serve.parts.rehearsal import Rehearsed, Visit, rehearse
+from minillm_serve.parts.rehearsal import Rehearsed, Visit, rehearse, words
 
 SEED = 0
 
@@ -14,8 +14,9 @@ SEED = 0
 def visits() -> list[Visit]:
     """Most say little, some a lot; they come faster than they leave."""
     draw, coming, step = random.Random(SEED), list[Visit](), 0
-    for _ in range(48):
-        coming.append(Visit(step, int(4 * 16 ** draw.random()), int(2 * 24 ** draw.random())))
+    for user in range(48):
+        prompt = words(user, int(4 * 16 ** draw.random()))
+        coming.append(Visit(step, prompt, int(2 * 24 ** draw.random())))
         step += draw.randrange(4)
     return coming
 
