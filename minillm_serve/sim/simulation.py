@@ -264,7 +264,7 @@ class _World:
             self._next = following
         while self._added and self._added[0].time <= now:
             came.append(heapq.heappop(self._added))
-        return sorted(came)
+        return sorted(came, key=lambda arrival: arrival.time)  # else the shortest would go first
 
 
 @lru_cache(maxsize=4096)

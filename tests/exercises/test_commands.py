@@ -62,7 +62,7 @@ def test_status_lists_every_exercise_and_what_is_next(
     save(answered(EX01, *PARTS), mine(checkout))
     assert line().endswith("done: fills slot kv_budget")
     mine(checkout).write_text("{")
-    assert "ex01.ipynb is no notebook that can be read" in line()
+    assert "ex01.ipynb is no notebook: it does not hold JSON" in line()
 
 
 def test_hints_come_one_at_a_time_with_the_command_for_the_next(
@@ -134,8 +134,8 @@ def test_b149_a_class_is_graded_into_a_csv_and_a_broken_answer_costs_its_author_
     assert rows["ben"]["ex01-hidden"] == "3.5"
     assert {row["possible"] for row in rows.values()} == {"18"}
     assert "ended the whole process" in rows["dan"]["problem"]
-    assert "no notebook that can be read" in rows["eva"]["problem"]
-    assert "no notebook that can be read" in rows["fay"]["problem"]
+    assert rows["eva"]["problem"].startswith("there is no notebook ")
+    assert "ex01.ipynb is no notebook: it does not hold JSON" in rows["fay"]["problem"]
     assert "6 scores in" in capsys.readouterr().err
 
 
@@ -187,8 +187,37 @@ def test_ones_own_notebook_is_graded_with_hidden_cases(
     assert capsys.readouterr().out.splitlines()[-1] == "ex01_kv_budget: 18 of 18 points"
 
 
+def test_a_notebook_that_lies_anywhere_is_graded(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handed_in = save(answered(EX01, *PARTS), checkout / "mail" / "ada.ipynb")
+    table = checkout / "scores.csv"
+    assert commands.main(["grade", "ex01", str(handed_in), "--csv", str(table)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "ex01_kv_budget: 18 of 18 points"
+    (row,) = csv.DictReader(table.open(encoding="utf-8"))
+    assert (row["student"], row["score"]) == (str(handed_in), "18")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a letter", "it does not hold JSON, as Jupyter saves it"),
+        ('{"cells": 3}', "it has no cells with sources, as Jupyter saves them"),
+        ('{"cells": [{}]}', "it has no cells with sources"),
+        ("[]", "it has no cells with sources"),
+    ],
+)
+def test_a_file_that_is_no_notebook_is_told_in_our_own_words(
+    checkout: Path, text: str, said: str
+) -> None:
+    file = checkout / "letter.ipynb"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=f"^letter.ipynb is no notebook: {said}"):
+        commands.main(["grade", "ex01", str(file)])
+
+
 def test_a_folder_that_is_not_there_or_empty_is_told(checkout: Path) -> None:
-    with pytest.raises(ValueError, match="there is no folder nowhere"):
+    with pytest.raises(ValueError, match="there is no folder and no notebook nowhere"):
         commands.main(["grade", "ex01", "nowhere"])
     (checkout / "empty").mkdir()
     with pytest.raises(ValueError, match=r"expected as STUDENT/ex01\.ipynb"):

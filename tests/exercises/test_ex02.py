@@ -86,7 +86,7 @@ def test_a_read_behind_the_last_token_is_drawn_slot_by_slot() -> None:
     wrong[0, 0, last * 4 + 3] += 0.25
     with pytest.raises(CheckFailed, match="reads on behind the last token") as failure:
         answers.judge_attention(case, wrong)
-    drawn = failure.value.block_map
+    drawn = failure.value.drawing
     assert drawn is not None
     assert drawn.state(last, 3) == "empty"
     assert drawn.state(last, 0) == "right"
@@ -100,9 +100,9 @@ def test_a_read_of_another_sequences_block_is_drawn() -> None:
     wrong[0] = np.roll(wrong[0], (others - mine) * 4, axis=-1)
     with pytest.raises(CheckFailed, match=f"reads block {others}") as failure:
         answers.judge_attention(case, wrong)
-    assert failure.value.block_map is not None
-    assert failure.value.block_map.state(others, 0) == "foreign"
-    assert failure.value.block_map.state(mine, 0) == "unread"
+    assert failure.value.drawing is not None
+    assert failure.value.drawing.state(others, 0) == "foreign"
+    assert failure.value.drawing.state(mine, 0) == "unread"
 
 
 @pytest.mark.parametrize(

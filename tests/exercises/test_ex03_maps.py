@@ -31,16 +31,16 @@ def test_a_read_in_somebody_elses_block_is_named_and_drawn() -> None:
     assert failure.message == (
         f"values: slot 1 of block {foreign} is read, which belongs to another sequence"
     )
-    assert failure.block_map is not None
-    assert failure.block_map.state(foreign, 1) == "foreign"
+    assert failure.drawing is not None
+    assert failure.drawing.state(foreign, 1) == "foreign"
 
 
 def test_a_read_past_the_last_token_says_how_full_the_block_is() -> None:
     last, kept = list(POOL.allowed().items())[-1]
     failure = refused({"keys": [*OWN, [last, kept]]})
     assert f"of this block {kept} of 4 slots are filled" in failure.message
-    assert failure.block_map is not None
-    assert failure.block_map.state(last, kept) == "empty"
+    assert failure.drawing is not None
+    assert failure.drawing.state(last, kept) == "empty"
 
 
 @pytest.mark.parametrize("block", [-1, len(POOL.k_cache)])

@@ -99,7 +99,7 @@ def test_a_refusal_must_be_of_the_right_kind_and_say_why() -> None:
 def test_a_judge_may_draw_what_was_read() -> None:
     def judge(case: Case, got: Any) -> None:
         drawn = BlockMap(num_blocks=3, block_size=2, allowed={1: 2}, reads=[(2, 0), (7, 1)])
-        raise CheckFailed("reads block 2", index="[0]", expected=1, got=2, block_map=drawn)
+        raise CheckFailed("reads block 2", index="[0]", expected=1, got=2, drawing=drawn)
 
     part = Part("read", "read", (Check("reads", 1, lambda rng: [{}], judge=judge),), ("a", "b"))
     score = scored(lambda: 0, part)

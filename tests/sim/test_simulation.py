@@ -38,6 +38,12 @@ def test_a_single_token_has_no_gap():
     assert outcome.goodput(SLO(ttft=10, tpot=1e-9)) > 0
 
 
+def test_of_those_who_come_in_the_same_moment_the_first_in_the_stream_goes_first():
+    """One seat: a sort of whole arrivals would let the shorter one have it."""
+    outcome = simulation(max_num_seqs=1).run([Arrival(0.0, 50, 9), Arrival(0.0, 5, 2)])
+    assert outcome.prompt_tokens.tolist() == [50, 5]
+
+
 streams = st.lists(
     st.builds(
         Arrival,

@@ -90,7 +90,7 @@ def judge_attention(case: Case, got: Any) -> None:
             index=shown,
             expected=float(right[index]),
             got=float(got[index]),
-            block_map=drawn,
+            drawing=drawn,
         )
 
 

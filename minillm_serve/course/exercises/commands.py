@@ -13,6 +13,7 @@ from minillm_serve.course.exercises import places, registry
 from minillm_serve.course.exercises.exercise import Exercise
 from minillm_serve.course.exercises.grading import DEFAULT_SEED, Grade, grade_file
 from minillm_serve.course.exercises.hints import Hint
+from minillm_serve.course.exercises.program import read_notebook
 from minillm_serve.course.exercises.submissions import Submission, find_submissions
 
 
@@ -20,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Command line; 0 if all is well, 1 if points are missing, 2 for options that do not parse.
 
     Raises:
-        ValueError: there is no such exercise, part, hint or folder.
+        ValueError: there is no such exercise, part, hint, notebook or folder.
     """
     args = _parse(argv)
     run: Callable[[argparse.Namespace], int] = args.run
@@ -50,7 +51,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     reset.add_argument("exercise", help="such as ex01")
     graded = command("grade", _grade, "grade a notebook, or a folder of submissions")
     graded.add_argument("exercise", help="such as ex01")
-    graded.add_argument("folder", type=Path, nargs="?", help="submissions: STUDENT/.../ex01.ipynb")
+    graded.add_argument(
+        "place", type=Path, nargs="?", help="a notebook, or submissions: STUDENT/.../ex01.ipynb"
+    )
     graded.add_argument("--seed", help="of the hidden cases (else .grading/seed, or the default)")
     graded.add_argument("--csv", type=Path, help="write the scores to this file")
     return parser.parse_args(argv)
@@ -138,15 +141,16 @@ def _grade(args: argparse.Namespace) -> int:
     seed = args.seed or places.private_seed(root)
     if args.csv is not None and not args.csv.resolve().parent.is_dir():
         raise ValueError(f"--csv {args.csv}: there is no folder {args.csv.resolve().parent}")
-    if args.folder is not None and seed == DEFAULT_SEED:
-        print("hidden cases are the public ones: put a seed in .grading/seed", file=sys.stderr)
-    if args.folder is None:
-        own = Submission("you", places.notebook_of(root, exercise))
-        submissions = [own]
+    if args.place is None:
+        submissions = [Submission("you", places.notebook_of(root, exercise))]
     else:
-        submissions = find_submissions(args.folder, exercise)
+        submissions = find_submissions(args.place, exercise)
+        if args.place.is_file():
+            read_notebook(args.place)  # a file that is none is an error, not a grade of 0
+        if seed == DEFAULT_SEED:
+            print("hidden cases are the public ones: put a seed in .grading/seed", file=sys.stderr)
     grades = [(one.student, grade_file(exercise, one.path, seed)) for one in submissions]
-    if args.folder is None:
+    if args.place is None or args.place.is_file():
         _show(grades[0][1])
     else:
         for student, grade in grades:

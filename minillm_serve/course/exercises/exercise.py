@@ -11,15 +11,24 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from minillm_serve.course.exercises.block_map import BlockMap
+from typing import Any, Protocol
 
 #: Keyword arguments for the learner's code. Never what it should return: learners could read it.
 Case = dict[str, Any]
 
 GIB = 2**30
+
+
+class Drawing(Protocol):
+    """A picture of what went wrong."""
+
+    def text(self) -> str:
+        """For a terminal: a few lines."""
+        ...
+
+    def html(self) -> str:
+        """For a notebook."""
+        ...
 
 
 class CheckFailed(Exception):
@@ -30,7 +39,7 @@ class CheckFailed(Exception):
         index: where the first difference lies, such as ``"[3][0]"``; "" for the whole.
         expected: the right value there; `UNTOLD` to show none.
         got: the learner's.
-        block_map: a drawing of what was read, where that tells more.
+        drawing: what was read, or when who ran, where that tells more.
     """
 
     def __init__(
@@ -40,11 +49,11 @@ class CheckFailed(Exception):
         index: str = "",
         expected: Any = ...,
         got: Any = ...,
-        block_map: BlockMap | None = None,
+        drawing: Drawing | None = None,
     ) -> None:
         super().__init__(message)
         self.message, self.index = message, index
-        self.expected, self.got, self.block_map = expected, got, block_map
+        self.expected, self.got, self.drawing = expected, got, drawing
 
 
 class NotWritten(CheckFailed):

@@ -26,7 +26,7 @@ def judge_map(case: Case, got: Any) -> None:
         reads = [(int(block), int(slot)) for block, slot in slots]
         drawn = BlockMap(num_blocks, size, pool.allowed(), reads)
         if not drawn.is_right():
-            raise CheckFailed(f"{what}: {_first_fault(drawn)}", block_map=drawn)
+            raise CheckFailed(f"{what}: {_first_fault(drawn)}", drawing=drawn)
 
 
 def _first_fault(drawn: BlockMap) -> str:

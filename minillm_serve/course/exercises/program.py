@@ -22,16 +22,26 @@ def read_notebook(path: Path) -> dict[str, Any]:
     Raises:
         NotebookError: it is missing, too large, or no notebook.
     """
+    if not path.is_file():
+        raise NotebookError(f"there is no notebook {path}")
+    if path.stat().st_size > _SIZE_LIMIT:
+        raise NotebookError(f"{path.name} has more than 20 MiB: clear its outputs")
     try:
-        if path.stat().st_size > _SIZE_LIMIT:
-            raise NotebookError(f"{path.name} has more than 20 MiB: clear its outputs")
         notebook = json.loads(path.read_text(encoding="utf-8"))
-        if not all(isinstance(source_of(cell), str) for cell in notebook["cells"]):
-            raise TypeError("a cell has no source")
-    except NotebookError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise NotebookError(f"{path.name} is no notebook that can be read: {error}") from error
+    except OSError as error:
+        raise NotebookError(f"{path.name} cannot be opened: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise NotebookError(
+            f"{path.name} is no notebook: it does not hold JSON, as Jupyter saves it"
+        ) from error
+    try:
+        whole = all(isinstance(source_of(cell), str) for cell in notebook["cells"])
+    except (KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise NotebookError(
+            f"{path.name} is no notebook: it has no cells with sources, as Jupyter saves them"
+        )
     return dict(notebook)
 
 

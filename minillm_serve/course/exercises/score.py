@@ -46,8 +46,8 @@ class Tick:
         if self.failure:
             lines += [f"    {self.failure.message}"] if self.failure.message else []
             lines += [f"    {label:<9} {value}" for label, value in self.details()]
-            if self.failure.block_map is not None:
-                lines += [f"    {line}" for line in self.failure.block_map.text().splitlines()]
+            if self.failure.drawing is not None:
+                lines += [f"    {line}" for line in self.failure.drawing.text().splitlines()]
         return lines
 
     def details(self) -> list[tuple[str, str]]:
@@ -176,7 +176,7 @@ def _tick_html(tick: Tick, *, unfolded: bool) -> str:
         for label, value in tick.details()
     )
     table = f"<table>{rows}</table>" if rows else ""
-    drawn = tick.failure.block_map.html() if tick.failure.block_map is not None else ""
+    drawn = tick.failure.drawing.html() if tick.failure.drawing is not None else ""
     said, more = html.escape(tick.failure.message), f"{table}{drawn}"
     if not said and not more:
         return f"<li>{head}</li>"

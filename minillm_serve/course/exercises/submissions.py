@@ -13,7 +13,7 @@ class Submission:
     """One learner's notebook.
 
     Attributes:
-        student: the name of their folder.
+        student: the name of their folder, or the file as it was named.
         path: of the notebook, which need not exist.
     """
 
@@ -21,22 +21,31 @@ class Submission:
     path: Path
 
 
-def find_submissions(folder: Path, exercise: Exercise) -> list[Submission]:
+def find_submissions(place: Path, exercise: Exercise) -> list[Submission]:
     """One for each folder of a student, also for who handed nothing in, by name.
 
     A student's notebook is `ex01.ipynb`, in their folder or anywhere below; the shallowest counts.
 
+    Args:
+        place: a folder of students' folders, or one notebook.
+        exercise: that they answer.
+
     Raises:
-        ValueError: there is no such folder, or no student in it.
+        ValueError: there is no such folder or file, or no student in it.
     """
-    if not folder.is_dir():
-        raise ValueError(f"there is no folder {folder}")
+    if place.is_file():
+        return [Submission(str(place), place)]
+    if not place.is_dir():
+        raise ValueError(
+            f"there is no folder and no notebook {place}: give a folder of submissions, or one "
+            "notebook"
+        )
     students = sorted(
-        path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
+        path for path in place.iterdir() if path.is_dir() and not path.name.startswith(".")
     )
     if not students:
         raise ValueError(
-            f"{folder} holds no submissions: they are expected as STUDENT/{exercise.id}.ipynb or "
+            f"{place} holds no submissions: they are expected as STUDENT/{exercise.id}.ipynb or "
             f"STUDENT/{exercise.folder}/{exercise.id}.ipynb"
         )
     return [Submission(student.name, _notebook(student, exercise)) for student in students]

@@ -1,0 +1,20 @@
+"""Lets newcomers in first, and then gives them a second slice.
+
+Reason: is in the batch twice
+"""
+
+
+class MyScheduler(Roomy):  # noqa: F821
+    def schedule(self):
+        made, preempted = [], []
+        budget = self.max_num_batched_tokens
+        made += self.let_in(budget)
+        budget -= sum(item.num_tokens for item in made)
+        for sequence in list(self.running):
+            num_tokens = min(sequence.num_uncomputed, budget)
+            if sequence.status is not SequenceStatus.RUNNING or not num_tokens:  # noqa: F821
+                continue
+            if self.make_room(sequence, num_tokens, preempted):
+                made.append(ScheduledSequence.of(sequence, num_tokens))  # noqa: F821
+                budget -= num_tokens
+        return Batch(tuple(made), tuple(preempted))  # noqa: F821

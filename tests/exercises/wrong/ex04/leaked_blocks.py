@@ -1,0 +1,20 @@
+"""Takes blocks first and finds out then that no seat is free.
+
+Reason: neither free nor in the table of anybody who runs
+"""
+
+
+class Entrance(Scheduler):  # noqa: F821
+    def let_in(self, budget):
+        made = []
+        while self.waiting and budget > 0:
+            sequence = self.waiting.head()
+            if not self.blocks.grow(sequence, len(sequence)):
+                break
+            if len(self.running) == self.max_num_seqs:
+                break
+            self.admit(sequence)
+            num_tokens = min(sequence.num_uncomputed, budget)
+            made.append(ScheduledSequence.of(sequence, num_tokens))  # noqa: F821
+            budget -= num_tokens
+        return made

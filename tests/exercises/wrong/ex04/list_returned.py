@@ -1,0 +1,20 @@
+"""Returns the slices instead of a batch.
+
+Reason: should return a Batch
+"""
+
+
+class MyScheduler(Roomy):  # noqa: F821
+    def schedule(self):
+        made, preempted = [], []
+        budget = self.max_num_batched_tokens
+        for sequence in list(self.running):
+            num_tokens = min(sequence.num_uncomputed, budget)
+            if sequence.status is not SequenceStatus.RUNNING or not num_tokens:  # noqa: F821
+                continue
+            if self.make_room(sequence, num_tokens, preempted):
+                made.append(ScheduledSequence.of(sequence, num_tokens))  # noqa: F821
+                budget -= num_tokens
+        if not preempted:
+            made += self.let_in(budget)
+        return made

@@ -1,0 +1,18 @@
+"""Lets in with blocks for the first chunk: it is thrown out half-way, again and again.
+
+Reason: gets blocks for its first slice only
+"""
+
+
+class Entrance(GiveWay):  # noqa: F821
+    def let_in(self, budget):
+        made = []
+        while self.waiting and budget > 0 and len(self.running) < self.max_num_seqs:
+            sequence = self.waiting.head()
+            if not self.blocks.grow(sequence, min(len(sequence), budget)):
+                break
+            self.admit(sequence)
+            num_tokens = min(sequence.num_uncomputed, budget)
+            made.append(ScheduledSequence.of(sequence, num_tokens))  # noqa: F821
+            budget -= num_tokens
+        return made
