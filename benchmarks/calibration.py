@@ -26,7 +26,9 @@ def main(argv: Sequence[str]) -> int:
     options = parser("calibration", __doc__)
     options.add_argument("--model", default="smollm2-135m")
     chosen = options.parse_args(argv)
-    llm = LLM(chosen.model, max_num_seqs=max(FITTED), max_num_batched_tokens=8192)
+    llm = LLM(
+        chosen.model, max_num_seqs=max(FITTED), max_num_batched_tokens=8192, prefix_cache=None
+    )
     decode_steps(llm, 2)  # compiles what has to be compiled
     # Sizes take turns, so that a machine that slows down slows all of them.
     steps: dict[int, list[tuple[Work, float]]] = {batch: [] for batch in (*FITTED, *FORETOLD)}

@@ -25,9 +25,11 @@ def main(argv: Sequence[str]) -> int:
     chosen = options.parse_args(argv)
     jobs = WORKLOADS[chosen.workload](chosen.requests)
     llm = LLM(chosen.model, dtype="float32")
+    without = LLM(chosen.model, dtype="float32", prefix_cache=None)
     model = load_transformers(llm.model_path)
     subjects: dict[str, tuple[System, list[Job]]] = {
         "ours": (ours(llm), jobs),
+        "ours, no prefix cache": (ours(without), jobs),
         f"transformers, batches of {chosen.static}": (
             transformers_static(model, chosen.static),
             jobs,
