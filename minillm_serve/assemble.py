@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from minillm_serve.core import Admission, BlockManager, EngineCore
+from minillm_serve.core import PREFIX_CACHES, Admission, BlockManager, EngineCore, Namespace
 from minillm_serve.models.config import ModelConfig
 from minillm_serve.models.loader import load_config, load_model, load_tokenizer
 from minillm_serve.models.resolve import resolve_model
@@ -47,6 +47,7 @@ def assemble(
     seed: int,
     attention_backend: str,
     scheduling: Scheduling,
+    prefix_cache: str | None,
     parts: Mapping[str, Any] | None,
     async_scheduling: bool | None,
     enforce_eager: bool,
@@ -69,6 +70,7 @@ def assemble(
         max_model_len=max_model_len,
     )
     _check_together(given, scheduling, num_blocks=num_blocks, kv_cache_memory=kv_cache_memory)
+    _check_prefix_cache(given, prefix_cache)
     where, path = choose_device(device), resolve_model(model)
     config = load_config(path)
     kind = choose_dtype(dtype, config.torch_dtype, where)
@@ -79,6 +81,7 @@ def assemble(
     needs_window = any(window is not None for window in config.sliding_windows)
     fitted = fit_parts(
         given,
+        prefix_cache=None if prefix_cache is None else PREFIX_CACHES[prefix_cache],
         attention=select_backend(
             attention_backend, device=where, dtype=kind, needs_window=needs_window
         ),
@@ -111,7 +114,13 @@ def assemble(
     check_fits(config, num_blocks=num_blocks, block_size=block_size, dtype=kind, device=where)
     space = scheduling.make_swap_space(config, block_size=block_size, dtype=kind, device=where)
     num_host_blocks = 0 if space is None else space.pool.num_blocks
-    blocks = BlockManager(fitted.block_pool(num_blocks), block_size, space)
+    blocks = BlockManager(
+        fitted.block_pool(num_blocks),
+        block_size,
+        space,
+        fitted.prefix_cache(block_size) if fitted.prefix_cache is not None else None,
+        Namespace(model=str(path), kv_dtype=str(kind)),
+    )
     admission = fitted.admission(
         max_model_len=max_model_len, pool_tokens=blocks.capacity, vocab_size=config.vocab_size
     )
@@ -160,6 +169,15 @@ def _check_together(
             "give a scheduler part, or scheduler, policy and max_queue_delay, not both: the part "
             "decides who goes first"
         )
+
+
+def _check_prefix_cache(given: Parts, name: str | None) -> None:
+    if name is not None and name not in PREFIX_CACHES:
+        raise ValueError(
+            f"prefix_cache={name!r} is unknown: choose from {list(PREFIX_CACHES)}, or None for none"
+        )
+    if name is None and given.get("prefix_cache"):
+        raise ValueError("prefix_cache=None leaves no place for your prefix_cache part: drop one")
 
 
 def _check_limits(**limits: int | None) -> None:

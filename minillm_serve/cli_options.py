@@ -4,7 +4,7 @@ import argparse
 import re
 from typing import Any
 
-from minillm_serve.core import POLICIES, SamplingParams
+from minillm_serve.core import POLICIES, PREFIX_CACHES, SamplingParams
 from minillm_serve.scheduling import PREEMPTIONS, SCHEDULERS
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
@@ -39,6 +39,12 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--max-num-batched-tokens", type=int, default=512, help="tokens a step")
     group.add_argument("--max-model-len", type=int, help="tokens of prompt and output together")
     group.add_argument("--attention-backend", default="auto", help="auto or a backend's name")
+    group.add_argument(
+        "--prefix-cache",
+        default="hash",
+        choices=[*PREFIX_CACHES, "none"],
+        help="keeps the KV of prompts for others that begin alike (default: %(default)s)",
+    )
     group = parser.add_argument_group("scheduling")
     group.add_argument(
         "--scheduler", default="continuous", choices=SCHEDULERS, help="(default: %(default)s)"
@@ -59,9 +65,10 @@ def engine_arguments(options: argparse.Namespace) -> dict[str, Any]:
     names = (
         "model dtype device block_size num_blocks kv_cache_memory max_num_seqs "
         "max_num_batched_tokens max_model_len attention_backend seed "
-        "scheduler policy swap_space preemption"
+        "scheduler policy swap_space preemption prefix_cache"
     )
-    return {name: getattr(options, name) for name in names.split() if hasattr(options, name)}
+    read = {name: getattr(options, name) for name in names.split() if hasattr(options, name)}
+    return {name: None if value == "none" else value for name, value in read.items()}
 
 
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:

@@ -9,11 +9,19 @@ from typing import Any
 import torch
 
 from minillm_serve.assemble import assemble
-from minillm_serve.core import Policy, Request, SamplingParams
+from minillm_serve.core import Policy, PrefixStats, Request, SamplingParams
 from minillm_serve.llm_engine import LLMEngine
 from minillm_serve.outputs import RequestOutput
 from minillm_serve.progress import Progress
-from minillm_serve.prompts import Message, Prompt, as_list, chat_ids, one_each, one_priority_each
+from minillm_serve.prompts import (
+    Message,
+    Prompt,
+    as_list,
+    chat_ids,
+    one_each,
+    one_priority_each,
+    one_salt_each,
+)
 from minillm_serve.scheduling import Scheduling
 from minillm_serve.stream import TextStream
 
@@ -41,6 +49,8 @@ class LLM:
             drive `engine` yourself: otherwise nobody else is coming.)
         swap_space: bytes of host memory for the KV of preempted sequences.
         preemption: "recompute", "swap", or "auto", which takes what costs less.
+        prefix_cache: "hash" or "radix": keep the KV of prompts and answers while there is room, for
+            whoever comes with the same beginning. None computes everything.
         max_num_waiting: refuse further requests (`core.Overloaded`) while so many wait.
         parts: parts of your own for slots of the engine, as in `{"block_pool": MyBlockPool}`; what
             each slot takes is in `minillm_serve.parts.SLOTS`. On start one line on stderr tells
@@ -87,6 +97,7 @@ class LLM:
         swap_space: int = 0,
         preemption: str = "auto",
         max_num_waiting: int | None = None,
+        prefix_cache: str | None = "hash",
         parts: Mapping[str, Any] | None = None,
         async_scheduling: bool | None = None,
         enforce_eager: bool = False,
@@ -113,6 +124,7 @@ class LLM:
                 preemption=preemption,
                 max_num_waiting=max_num_waiting,
             ),
+            prefix_cache=prefix_cache,
             parts=parts,
             async_scheduling=async_scheduling,
             enforce_eager=enforce_eager,
@@ -136,6 +148,7 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         priority: int | Sequence[int] = 0,
+        cache_salt: str | Sequence[str | None] | None = None,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
         """Completes prompts, batched together.
@@ -144,10 +157,11 @@ class LLM:
             prompts: a prompt or a list of them; each a string or a list of token ids.
             sampling_params: one for all, or one for each prompt.
             priority: likewise; the lower goes first under `LLM(policy="priority")`.
+            cache_salt: likewise; KV is shared only among those who bring the same.
             use_tqdm: show progress and output tokens/s.
 
         Returns:
-            One output a prompt, in the order of the prompts.
+            One output a prompt, in the order of the prompts; each with `SamplingParams.n` answers.
 
         Raises:
             ValueError: a prompt can never be served; none of them has been started then.
@@ -155,13 +169,15 @@ class LLM:
         asked = as_list(prompts)
         params = one_each(sampling_params, len(asked))
         ranks = one_priority_each(priority, len(asked))
-        return self._run(list(map(self._request, asked, params, ranks)), use_tqdm)
+        salts = one_salt_each(cache_salt, len(asked))
+        return self._run(list(map(self._request, asked, params, ranks, salts)), use_tqdm)
 
     def chat(
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        cache_salt: str | Sequence[str | None] | None = None,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
         """Answers one conversation, or several, in the model's chat template.
@@ -169,6 +185,7 @@ class LLM:
         Args:
             messages: `[{"role": "user", "content": "..."}]`, or a list of such lists.
             sampling_params: as for `generate`.
+            cache_salt: as for `generate`.
             use_tqdm: as for `generate`.
 
         Returns:
@@ -180,7 +197,7 @@ class LLM:
         several = bool(messages) and isinstance(messages[0], list | tuple)
         conversations: Any = messages if several else [messages]
         prompts = [self.chat_prompt(conversation) for conversation in conversations]
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+        return self.generate(prompts, sampling_params, cache_salt=cache_salt, use_tqdm=use_tqdm)
 
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> TextStream:
         """Completes one prompt, piece by piece: the pieces joined are `generate`'s text.
@@ -188,10 +205,17 @@ class LLM:
         Closing the iterator early aborts the request and frees its blocks.
 
         Raises:
-            ValueError: the prompt can never be served; raised here, not at the first piece.
+            ValueError: the prompt can never be served, or several answers are asked for; raised
+                here, not at the first piece.
             RuntimeError: the computation failed for this request, from the iterator.
         """
-        request, text = self._request(prompt, sampling_params or SamplingParams())
+        params = sampling_params or SamplingParams()
+        if params.n > 1:
+            raise ValueError(
+                f"n={params.n}: a stream has one text; open several with seeds of their own, or "
+                "use generate()"
+            )
+        request, text = self._request(prompt, params)
         (collector,) = self.llm_engine.add([(request, text)])
         return TextStream(collector, self.llm_engine.step, self.llm_engine.drop)
 
@@ -203,13 +227,32 @@ class LLM:
         """
         return chat_ids(self.tokenizer, messages, self.model_path.name)
 
+    @property
+    def prefix_stats(self) -> PrefixStats:
+        """What the prefix cache holds, and what it was good for since the last reset."""
+        return self.engine.prefix_stats
+
+    def reset_prefix_cache(self) -> bool:
+        """Forgets all cached KV and begins to count anew; False, and nothing, while any run."""
+        return self.llm_engine.reset_prefix_cache()
+
     def _request(
-        self, prompt: Prompt, params: SamplingParams, priority: int = 0
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        priority: int = 0,
+        cache_salt: str | None = None,
     ) -> tuple[Request, str | None]:
         text = prompt if isinstance(prompt, str) else None
         ids = tuple(self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
         name = f"llm-{next(self._numbers)}"
-        asked = Request(request_id=name, prompt_token_ids=ids, params=params, priority=priority)
+        asked = Request(
+            request_id=name,
+            prompt_token_ids=ids,
+            params=params,
+            priority=priority,
+            cache_salt=cache_salt,
+        )
         return asked, text
 
     def _run(

@@ -62,13 +62,18 @@ class LLMEngine:
                 return 0, 0
             self.core.flush()  # nobody else is coming: it is we who would let them in
             updates = self.core.step()
-            collectors = [self._collectors[update.request_id] for update in updates]
-            for collector, update in zip(collectors, updates, strict=True):
-                collector.take(update)
-                if collector.finished and update.finish_reason is None:
+            collectors = {name: self._collectors[name] for name in (u.request_id for u in updates)}
+            for update in updates:
+                if collectors[update.request_id].take(update):
                     # A stop string: only the text showed it.
-                    self.core.finish(update.request_id, FinishReason.STOP)
-        return sum(len(u.new_token_ids) for u in updates), sum(c.finished for c in collectors)
+                    self.core.finish(update.request_id, FinishReason.STOP, update.index)
+        ended = sum(collector.finished for collector in collectors.values())
+        return sum(len(u.new_token_ids) for u in updates), ended
+
+    def reset_prefix_cache(self) -> bool:
+        """See `LLM.reset_prefix_cache`."""
+        with self._lock, self._contained():
+            return self._fatal is None and self.core.reset_prefix_cache()
 
     def drop(self, collector: Collector) -> None:
         """Takes a request out, wherever it stands; does nothing if it has ended."""

@@ -48,7 +48,7 @@ class RequestOutput:
         prompt: the prompt's text; None if ids were given.
         prompt_token_ids: the prompt's ids.
         prompt_logprobs: one entry a prompt id, the first None, if they were asked for.
-        outputs: the answers.
+        outputs: the answers, as many as `SamplingParams.n`.
         metrics: when what happened.
     """
 
@@ -58,3 +58,8 @@ class RequestOutput:
     prompt_logprobs: list[TokenLogprobs | None] | None
     outputs: list[CompletionOutput]
     metrics: RequestMetrics
+
+    @property
+    def num_cached_tokens(self) -> int:
+        """Tokens of the prompt that did not have to be computed: the prefix cache had them."""
+        return self.metrics.num_cached_tokens

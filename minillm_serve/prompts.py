@@ -67,6 +67,21 @@ def one_priority_each(priority: int | Sequence[int], count: int) -> list[int]:
     return list(priority)
 
 
+def one_salt_each(salt: str | Sequence[str | None] | None, count: int) -> list[str | None]:
+    """A cache salt, or None, for each of `count` prompts.
+
+    Raises:
+        ValueError: more or fewer than the prompts.
+    """
+    if salt is None or isinstance(salt, str):
+        return [salt] * count
+    if len(salt) != count:
+        raise ValueError(
+            f"{len(salt)} cache salts for {count} prompts: give one, or one for each prompt"
+        )
+    return list(salt)
+
+
 def chat_ids(tokenizer: Any, messages: Sequence[Message], model: str) -> list[int]:
     """Ids of a conversation in a tokenizer's chat template, up to the assistant's turn.
 

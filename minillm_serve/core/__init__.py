@@ -3,14 +3,15 @@
 from minillm_serve.core.admission import Admission, AdmissionPolicy
 from minillm_serve.core.batch import (
     Batch,
+    Copy,
     ScheduledSequence,
     SequenceOutput,
     SequenceUpdate,
     StepResult,
     Swap,
 )
-from minillm_serve.core.block_manager import BlockAllocator, BlockManager
-from minillm_serve.core.block_pool import BlockPool
+from minillm_serve.core.block_manager import BlockManager
+from minillm_serve.core.block_pool import BlockAllocator, BlockPool
 from minillm_serve.core.engine import EngineCore
 from minillm_serve.core.errors import (
     EngineStalled,
@@ -23,6 +24,14 @@ from minillm_serve.core.errors import (
 from minillm_serve.core.executor import Executor, StepHandle
 from minillm_serve.core.logprobs import Logprob, TokenLogprobs
 from minillm_serve.core.metrics import RequestMetrics, StepRecord
+from minillm_serve.core.prefix import (
+    PREFIX_CACHES,
+    HashPrefixCache,
+    MakePrefixCache,
+    Namespace,
+    PrefixCache,
+    RadixPrefixCache,
+)
 from minillm_serve.core.record import Preemption, ScheduleRecord, Span
 from minillm_serve.core.request import FinishReason, Request, Sequence, SequenceStatus
 from minillm_serve.core.sampling_params import SamplingParams
@@ -38,11 +47,13 @@ from minillm_serve.core.scheduler import (
     ShortestFirst,
     StaticScheduler,
 )
+from minillm_serve.core.sharing import PrefixStats, SharedBlocks
 from minillm_serve.core.swap_space import RecoveryCost, SwapSpace
 from minillm_serve.core.trace_events import chrome_trace
 
 __all__ = [
     "POLICIES",
+    "PREFIX_CACHES",
     "Admission",
     "AdmissionPolicy",
     "Batch",
@@ -50,21 +61,28 @@ __all__ = [
     "BlockManager",
     "BlockPool",
     "ContinuousScheduler",
+    "Copy",
     "DynamicScheduler",
     "EngineCore",
     "EngineStalled",
     "Executor",
     "FinishReason",
     "FirstComeFirstServed",
+    "HashPrefixCache",
     "InvariantViolation",
     "Logprob",
+    "MakePrefixCache",
     "MakeScheduler",
+    "Namespace",
     "OutOfBlocks",
     "Overloaded",
     "PartError",
     "Policy",
     "Preemption",
+    "PrefixCache",
+    "PrefixStats",
     "Priority",
+    "RadixPrefixCache",
     "RecoveryCost",
     "Request",
     "RequestMetrics",
@@ -77,6 +95,7 @@ __all__ = [
     "SequenceOutput",
     "SequenceStatus",
     "SequenceUpdate",
+    "SharedBlocks",
     "ShortestFirst",
     "Span",
     "StaticScheduler",

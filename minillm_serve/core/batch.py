@@ -51,6 +51,21 @@ class Swap:
 
 
 @dataclass(frozen=True, slots=True)
+class Copy:
+    """A block that several sequences share, copied for one of them, which is about to write to it.
+
+    Attributes:
+        sequence: who gets the copy.
+        source: the block that was shared.
+        target: the one that it has instead.
+    """
+
+    sequence: Sequence
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Everything that one step runs.
 
@@ -58,13 +73,15 @@ class Batch:
         scheduled: one entry a sequence; empty when there is nothing to run.
         preempted: sequences that lost their blocks to make room for this step.
         swap_out: blocks to copy to the host before the step. Then
-        swap_in: blocks to copy from there, maybe into those that were just copied out.
+        copies: blocks to copy within the pool, maybe into those that were just copied out. Then
+        swap_in: blocks to copy from the host.
         num_idle: rows that a fixed batch drags along although their sequence has ended.
     """
 
     scheduled: tuple[ScheduledSequence, ...]
     preempted: tuple[Sequence, ...] = ()
     swap_out: tuple[Swap, ...] = ()
+    copies: tuple[Copy, ...] = ()
     swap_in: tuple[Swap, ...] = ()
     num_idle: int = 0
 
@@ -76,13 +93,25 @@ class Batch:
     @property
     def concerned(self) -> tuple[Sequence, ...]:
         """Everybody whose KV is computed or copied, each once."""
-        swapped = (swap.sequence for swap in (*self.swap_out, *self.swap_in))
-        return tuple(dict.fromkeys((*(s.sequence for s in self.scheduled), *swapped)))
+        moved = (move.sequence for move in (*self.swap_out, *self.swap_in))
+        copied = (copy.sequence for copy in self.copies)
+        return tuple(dict.fromkeys((*(s.sequence for s in self.scheduled), *moved, *copied)))
+
+    @property
+    def writes(self) -> dict[Sequence, int]:
+        """From which position on each sequence has the KV that this step writes or copies back."""
+        starts = {item.sequence: item.start for item in self.scheduled}
+        return starts | {swap.sequence: 0 for swap in self.swap_in}
 
     @property
     def blocks_to_swap_out(self) -> tuple[tuple[int, int], ...]:
         """Pairs (block of the pool, block of the host)."""
         return tuple(move for swap in self.swap_out for move in swap.moves)
+
+    @property
+    def blocks_to_copy(self) -> tuple[tuple[int, int], ...]:
+        """Pairs (block of the pool, another one)."""
+        return tuple((copy.source, copy.target) for copy in self.copies)
 
     @property
     def blocks_to_swap_in(self) -> tuple[tuple[int, int], ...]:
@@ -134,3 +163,8 @@ class SequenceUpdate:
     def request_id(self) -> str:
         """The id of the request that the sequence belongs to."""
         return self.sequence.request.request_id
+
+    @property
+    def index(self) -> int:
+        """Which of the request's answers the sequence is."""
+        return self.sequence.index

@@ -1,13 +1,54 @@
 """A fixed number of KV blocks: reference counts, a free list, nothing else."""
 
+from typing import Protocol
+
 from minillm_serve.core.errors import InvariantViolation, OutOfBlocks
+
+
+class BlockAllocator(Protocol):
+    """What a block manager asks of a pool of blocks 0 .. num_blocks-1; `BlockPool` is ours."""
+
+    @property
+    def num_blocks(self) -> int:
+        """How many blocks there are."""
+        ...
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that nobody references."""
+        ...
+
+    def allocate(self, count: int) -> list[int]:
+        """Takes `count` free blocks, each with a reference count of 1.
+
+        Raises:
+            OutOfBlocks: fewer are free; nothing was taken.
+        """
+        ...
+
+    def acquire(self, block: int) -> None:
+        """Adds a reference to a block that is already referenced."""
+        ...
+
+    def release(self, block: int) -> None:
+        """Drops a reference; the last one makes the block free.
+
+        Raises:
+            InvariantViolation: the block is free already.
+        """
+        ...
+
+    def ref_count(self, block: int) -> int:
+        """How many tables, and how many indexes, name this block."""
+        ...
 
 
 class BlockPool:
     """Hands out block ids 0 .. num_blocks-1.
 
     A block is free (count 0, on the free list) or referenced (count = number of block tables
-    that name it). The block's memory is somebody else's business: the pool only counts.
+    that name it, and one if the prefix cache does). The block's memory is somebody else's business:
+    the pool only counts.
 
     Args:
         num_blocks: how many blocks there are; at least 1.

@@ -21,7 +21,7 @@ def quiet_steps(scheduler: Scheduler) -> int:
     if not running or scheduler.leaving or not scheduler.is_steady:
         return 0
     steps = min(_steps_left(scheduler, sequence) for sequence in running) - 1
-    free = scheduler.blocks.pool.num_free
+    free = scheduler.blocks.num_available
     while steps > 0 and _num_missing(scheduler, steps) > free:
         steps //= 2
     return max(0, steps)
@@ -33,6 +33,7 @@ def coast(scheduler: Scheduler, steps: int, token: int) -> None:
         if not scheduler.blocks.grow(sequence, sequence.num_computed + steps):
             raise ValueError(f"steps={steps}: the pool has no blocks for so many")
         sequence.num_computed += steps
+        sequence.num_written = sequence.num_computed
         sequence.token_ids.extend(repeat(token, steps))
 
 

@@ -15,7 +15,9 @@ from minillm_serve.core.invariants import check_batch, check_idle, check_invaria
 from minillm_serve.core.metrics import RequestMetrics, StepRecord
 from minillm_serve.core.record import ScheduleRecord
 from minillm_serve.core.request import FinishReason, Request, Sequence, SequenceStatus
+from minillm_serve.core.request_book import RequestBook
 from minillm_serve.core.scheduler import Scheduler
+from minillm_serve.core.sharing import PrefixStats
 from minillm_serve.core.snapshot import snapshot
 
 
@@ -87,9 +89,9 @@ class EngineCore:
         self.max_num_waiting = max_num_waiting
         self.async_scheduling = async_scheduling
         self.debug_invariants = debug_invariants
-        self.metrics: dict[str, RequestMetrics] = {}
+        self._book = RequestBook()
+        self.metrics = self._book.metrics
         self.record: ScheduleRecord | None = None
-        self._sequences: dict[str, Sequence] = {}
         self._flights: deque[_Flight] = deque()  # the oldest first
         self._seeds = random.Random(seed)
 
@@ -116,6 +118,18 @@ class EngineCore:
         """Says that nobody else is coming, so that no batch waits to be filled."""
         self.scheduler.flush()
 
+    @property
+    def prefix_stats(self) -> PrefixStats:
+        """What the prefix cache holds, and what it was good for since the last reset."""
+        return self.scheduler.blocks.stats
+
+    def reset_prefix_cache(self) -> bool:
+        """Forgets all cached blocks, and begins to count anew; False while anybody is served."""
+        if self.has_unfinished:
+            return False
+        self.scheduler.blocks.shared.clear()
+        return True
+
     def add_request(self, request: Request) -> RequestMetrics:
         """Queues a request.
 
@@ -126,7 +140,7 @@ class EngineCore:
             RequestRefused: it can never be served, or its id is in use. Nothing has changed.
             Overloaded: too many wait already. Nothing has changed.
         """
-        if request.request_id in self._sequences:
+        if request.request_id in self._book:
             raise RequestRefused(
                 f"request_id={request.request_id!r} is in use: wait until that request has ended "
                 "or choose another id"
@@ -139,64 +153,68 @@ class EngineCore:
             )
         seed = self._seeds.getrandbits(64)
         arrival = self.clock() if request.arrival_time is None else request.arrival_time
-        sequence = Sequence(
-            request, eos_token_ids=self.eos_token_ids, seed=seed, arrival_time=arrival
-        )
-        self._sequences[request.request_id] = sequence
-        self.metrics[request.request_id] = RequestMetrics(arrival)
-        self.scheduler.add(sequence)
+        options = {"eos_token_ids": self.eos_token_ids, "seed": seed, "arrival_time": arrival}
+        self.scheduler.add(*self._book.open(request, **options))
         return self.metrics[request.request_id]
 
     def abort(self, request_id: str) -> bool:
         """Ends a request because its user has left; see `finish`."""
         return self.finish(request_id, FinishReason.ABORT)
 
-    def finish(self, request_id: str, reason: FinishReason) -> bool:
+    def finish(self, request_id: str, reason: FinishReason, index: int | None = None) -> bool:
         """Ends a request now, wherever it stands; its blocks are free at once.
 
         (Or as soon as a step under way that uses them is done; with nobody else to serve, that is
         waited for.)
 
+        Args:
+            request_id: whose.
+            reason: why.
+            index: ends one of its answers alone.
+
         Returns:
             False if no such request is in the engine (it has ended already, say).
         """
-        sequence = self._sequences.get(request_id)
-        if sequence is None:
-            return False
-        self.scheduler.finish(sequence, reason)
-        self._forget(sequence, self.clock())
+        ending = self._book.unfinished(request_id, index)
+        self._end(ending, reason)
         self._settle()
-        return True
+        return bool(ending)
 
     def step(self) -> list[SequenceUpdate]:
         """Runs one step and tells which sequences got tokens or ended.
 
-        (Or none, if the scheduler waits on purpose; see `idle_until`.)
+        (Or none, if the scheduler waits on purpose; see `idle_until`. And if anybody's deadline
+        has passed, that is told first, before another step is run.)
 
         Raises:
             EngineStalled: sequences are unfinished but none could be scheduled.
-            Exception: whatever the executor raised; the sequences of that step have then ended
-                with an error, all others are untouched, and the engine can go on.
+            Exception: whatever the executor raised; the requests of that step, and those that
+                share what it was to write, have then ended with an error, all others are
+                untouched, and the engine can go on.
         """
         if not self.has_unfinished:
             return []
-        updates = self._expire()
-        most = 2 if self.async_scheduling else 1
         try:
-            while len(self._flights) < most and self._launch():
-                pass
-            if self._flights:
-                updates += self._land()
-            elif self.has_unfinished and self.scheduler.next_wakeup is None:
-                raise EngineStalled(
-                    f"{self.scheduler.num_unfinished} sequences are unfinished and "
-                    f"{type(self.scheduler).__name__} scheduled none of them"
-                )
+            # A step may fail, and whatever is to be told besides would be lost.
+            updates = self._expire() or self._run()
         finally:
             self._settle()
         if self.debug_invariants:
             (check_invariants if self.has_unfinished else check_idle)(self.scheduler)
         return updates
+
+    def _run(self) -> list[SequenceUpdate]:
+        most = 2 if self.async_scheduling else 1
+        while len(self._flights) < most and self._launch():
+            pass
+        if self._flights:
+            return self._land()
+        if self.has_unfinished and self.scheduler.next_wakeup is None:
+            raise EngineStalled(
+                f"{self.scheduler.num_unfinished} sequences are unfinished and "
+                f"{type(self.scheduler).__name__} scheduled none of them"
+            )
+        return []
 
     def _launch(self) -> bool:
         """Schedules a step and starts it; False if there is nothing to start now."""
@@ -209,10 +227,7 @@ class EngineCore:
         if self.debug_invariants:
             check_batch(self.scheduler, batch)
         record = snapshot(self.scheduler, batch, began)
-        for item in batch.scheduled:
-            metrics = self.metrics[item.sequence.request.request_id]
-            if metrics.first_scheduled_time is None:
-                metrics.first_scheduled_time = began
+        self._book.note_start(batch, began)
         try:
             handle = self.executor.submit(batch)
         except BaseException as error:
@@ -239,7 +254,7 @@ class EngineCore:
         if flight.schedule is not None:
             flight.schedule.end(flight.number, ended)
         for update in updates:
-            self._note(update, ended)
+            self._book.note(update, ended)
         if self.on_step is not None:
             sampled = sum(len(u.new_token_ids) for u in updates)
             finished = tuple(u.request_id for u in updates if u.finish_reason)
@@ -254,7 +269,7 @@ class EngineCore:
         now = self.clock()
         updates = self.scheduler.expire(now)
         for update in updates:
-            self._note(update, now)
+            self._book.note(update, now)
         return updates
 
     def _settle(self) -> None:
@@ -263,27 +278,22 @@ class EngineCore:
             self._land()
 
     def _fail(self, batch: Batch, error: BaseException) -> bool:
-        """Ends the sequences of a failed step, whose KV may be half written; False without any."""
-        alive = [s for s in batch.concerned if s.status is not SequenceStatus.FINISHED]
-        for sequence in alive:
-            sequence.error = f"{type(error).__name__}: {error}"
-            self.scheduler.finish(sequence, FinishReason.ERROR)
-            self._forget(sequence, self.clock())
+        """Ends the requests of a failed step, whose KV may be half written; False without any.
+
+        So do those who have been given what the step should have written.
+        """
+        misled = self.scheduler.blocks.shared.withdraw(batch.writes)
+        alive = [s for s in (*batch.concerned, *misled) if s.status is not SequenceStatus.FINISHED]
+        for name in dict.fromkeys(s.request.request_id for s in alive):
+            self._end(self._book.unfinished(name), FinishReason.ERROR, error)
         return bool(alive)
 
-    def _note(self, update: SequenceUpdate, now: float) -> None:
-        metrics = self.metrics[update.request_id]
-        if update.new_token_ids:
-            if metrics.first_token_time is None:
-                metrics.first_token_time = now
-            metrics.last_token_time = now
-            metrics.num_output_tokens += len(update.new_token_ids)
-        if update.finish_reason:
-            self._forget(update.sequence, now)
-
-    def _forget(self, sequence: Sequence, now: float) -> None:
-        """Drops the engine's own record of a request that has ended."""
-        del self._sequences[sequence.request.request_id]
-        metrics = self.metrics.pop(sequence.request.request_id)
-        metrics.finished_time = now
-        metrics.num_preemptions = sequence.num_preemptions
+    def _end(
+        self, sequences: list[Sequence], reason: FinishReason, error: BaseException | None = None
+    ) -> None:
+        now = self.clock()
+        for sequence in reversed(sequences):  # number 0 last, so that nobody is let in after it
+            if error is not None:
+                sequence.error = f"{type(error).__name__}: {error}"
+            self.scheduler.finish(sequence, reason)
+            self._book.close(sequence, now)

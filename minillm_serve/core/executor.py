@@ -20,8 +20,12 @@ class Executor(Protocol):
     It reads everything it needs of the sequences before it returns. Steps run in the order in
     which they were submitted, so that a block given back by one may be written by the next.
 
-    Swaps come before the step: first everything in `Batch.swap_out`, then `Batch.swap_in`. They are
-    ordered with the steps as well: a step still under way may write the blocks that are copied.
+    Copies come before the step: first everything in `Batch.swap_out`, then `Batch.copies`, then
+    `Batch.swap_in`. They are ordered with the steps as well: a step still under way may write the
+    blocks that are copied.
+
+    One sequence may read what another one writes in the same step (they share a prefix): in each
+    layer the keys and values of the whole batch are written before any query looks at them.
 
     A scheduled position at or past the end of `Sequence.token_ids` is a pending token: the one
     that the step submitted just before samples for this sequence. (Should that step fail, any

@@ -24,7 +24,7 @@ def check_invariants(scheduler: Scheduler) -> None:
     for sequence in scheduler.leaving:
         _expect(sequence.num_under_way > 0, f"no step uses its blocks any more: {sequence}")
         _expect(sequence not in scheduler.running, f"running and leaving: {sequence}")
-    for sequence in scheduler.waiting:
+    for sequence in (*scheduler.waiting, *scheduler.siblings):
         _check_waiting(scheduler, sequence)
     _check_swap_space(scheduler)
 
@@ -37,8 +37,8 @@ def check_batch(scheduler: Scheduler, batch: Batch) -> None:
     """
     budget = scheduler.max_num_batched_tokens
     _expect(batch.num_tokens <= budget, f"{batch.num_tokens} tokens exceed the budget of {budget}")
-    names = [s.sequence.request.request_id for s in batch.scheduled]
-    _expect(len(set(map(id, (s.sequence for s in batch.scheduled)))) == len(names), "one twice")
+    sequences = {s.sequence for s in batch.scheduled}
+    _expect(len(sequences) == len(batch.scheduled), "a sequence is scheduled twice")
     for item in batch.scheduled:
         sequence = item.sequence
         _expect(sequence.status is SequenceStatus.RUNNING, f"scheduled, not running: {sequence}")
@@ -48,6 +48,7 @@ def check_batch(scheduler: Scheduler, batch: Batch) -> None:
         _expect(item.samples == (item.end == len(sequence)), f"wrong 'samples': {item}")
         covered = len(sequence.block_table) * scheduler.blocks.block_size
         _expect(item.end <= covered, f"has blocks for {covered} tokens only: {item}")
+    _check_copies(batch)
 
 
 def check_idle(scheduler: Scheduler) -> None:
@@ -59,27 +60,52 @@ def check_idle(scheduler: Scheduler) -> None:
     check_invariants(scheduler)
     _expect(scheduler.num_unfinished == 0, f"{scheduler.num_unfinished} sequences left")
     _expect(not scheduler.leaving, f"{len(scheduler.leaving)} sequences never let go of")
-    pool = scheduler.blocks.pool
-    _expect(pool.num_free == pool.num_blocks, f"{pool.num_blocks - pool.num_free} blocks leaked")
+    _expect(not scheduler.blocks.num_used, f"{scheduler.blocks.num_used} blocks leaked")
     if (space := scheduler.blocks.swap_space) is not None:
         held = space.pool.num_blocks - space.pool.num_free - len(space.vacated)
         _expect(held == 0, f"{held} blocks of the host leaked")
 
 
 def _check_blocks(scheduler: Scheduler) -> None:
-    pool = scheduler.blocks.pool
+    pool, cache = scheduler.blocks.pool, scheduler.blocks.shared.cache
     holders = (*scheduler.running, *scheduler.leaving)
     named = Counter(block for sequence in holders for block in sequence.block_table)
+    named.update(copy.source for copy in scheduler.blocks.copies)
+    kept = 0
     for block in range(pool.num_blocks):
+        indexed = cache is not None and block in cache
+        kept += indexed and not named[block]
         _expect(
-            pool.ref_count(block) == named[block],
-            f"block {block} is referenced {pool.ref_count(block)} times "
-            f"and named by {named[block]} tables",
+            pool.ref_count(block) == named[block] + indexed,
+            f"block {block} is referenced {pool.ref_count(block)} times, named by {named[block]} "
+            f"tables and {'' if indexed else 'not '}indexed",
         )
     _expect(
-        pool.num_free + len(named) == pool.num_blocks,
-        f"{pool.num_free} free and {len(named)} referenced blocks, {pool.num_blocks} in all",
+        pool.num_free + kept + len(named) == pool.num_blocks,
+        f"{pool.num_free} free, {kept} cached and {len(named)} referenced blocks, "
+        f"{pool.num_blocks} in all",
     )
+    evictable = scheduler.blocks.shared.num_evictable
+    _expect(kept == evictable, f"{evictable} blocks are evictable, but {kept} named by no table")
+    for sequence in holders:
+        _check_depth(scheduler, sequence)
+
+
+def _check_depth(scheduler: Scheduler, sequence: Sequence) -> None:
+    shared = scheduler.blocks.shared
+    indexed = [shared.cache is not None and b in shared.cache for b in sequence.block_table]
+    depth = shared.depth(sequence)
+    wanted = [True] * depth + [False] * (len(indexed) - depth)
+    _expect(indexed == wanted, f"the first {depth} blocks should be indexed: {sequence}")
+    whole = sequence.num_computed // scheduler.blocks.block_size
+    _expect(depth <= whole, f"{depth} blocks are indexed, {whole} are full: {sequence}")
+
+
+def _check_copies(batch: Batch) -> None:
+    targets = [target for _, target in batch.blocks_to_copy]
+    _expect(len(set(targets)) == len(targets), f"copies overwrite each other: {batch.copies}")
+    sources = {source for source, _ in batch.blocks_to_copy}
+    _expect(not sources & set(targets), f"copies read what others write: {batch.copies}")
 
 
 def _check_swap_space(scheduler: Scheduler) -> None:

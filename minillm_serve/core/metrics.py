@@ -13,8 +13,9 @@ class RequestMetrics:
         first_token_time: when its first token was there.
         last_token_time: when its last token was there.
         finished_time: when it ended.
-        num_output_tokens: tokens generated.
+        num_output_tokens: tokens generated, of all answers together.
         num_preemptions: how often it lost its blocks.
+        num_cached_tokens: tokens of its prompt that the prefix cache had when it was let in.
     """
 
     arrival_time: float
@@ -24,6 +25,7 @@ class RequestMetrics:
     finished_time: float | None = None
     num_output_tokens: int = 0
     num_preemptions: int = 0
+    num_cached_tokens: int = 0
 
     @property
     def ttft(self) -> float | None:
@@ -58,8 +60,9 @@ class StepRecord:
         num_running: sequences that held blocks during the step.
         num_waiting: sequences in the queue.
         num_preempted: sequences that lost their blocks to make room.
-        blocks_used: blocks referenced during the step.
-        tokens_stored: tokens whose KV was in the pool when the step had run.
+        blocks_used: blocks that sequences named during the step; what is shared counts once, and
+            what is only kept in the prefix cache does not count.
+        tokens_stored: tokens whose KV was in these blocks when the step had run.
         finished: ids of requests that ended with this step.
         num_idle: rows that a fixed batch dragged along although their sequence had ended.
         blocks_swapped_out: blocks copied to host memory before the step.

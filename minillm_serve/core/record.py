@@ -128,8 +128,7 @@ class ScheduleRecord:
             self.ended.append(now)
             for column in (self.num_rows, self.num_idle, self.blocks_used):
                 column.append(column[-1])
-        pool = self._scheduler.blocks.pool
-        self.blocks_used[-1] = pool.num_blocks - pool.num_free
+        self.blocks_used[-1] = self._scheduler.blocks.num_used
 
     def preemptions(self) -> list[Preemption]:
         """Who lost their blocks, and when."""

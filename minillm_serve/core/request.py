@@ -41,9 +41,11 @@ class Request:
         arrival_time: in seconds of the engine's clock; None lets the engine read the clock.
         priority: the lower goes first, where the policy asks for it (`core.scheduler.Priority`).
         deadline: in seconds of the engine's clock: if it has not begun by then, it need not.
+        cache_salt: KV is shared only with requests that bring the same one: a tenant's name, say,
+            so that nobody learns from response times what other tenants ask.
 
     Raises:
-        ValueError: the priority is no whole number, or the deadline no number.
+        ValueError: the priority is no whole number, the deadline no number, the salt no text.
     """
 
     request_id: str
@@ -52,12 +54,19 @@ class Request:
     arrival_time: float | None = None
     priority: int = 0
     deadline: float | None = None
+    cache_salt: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.priority, int):
             raise ValueError(f"priority={self.priority!r}: give a whole number, 0 by default")
         if self.deadline is not None and math.isnan(self.deadline):
             raise ValueError("deadline=nan: give seconds of the engine's clock, or None")
+        if self.cache_salt is not None and not isinstance(self.cache_salt, str):
+            raise ValueError(f"cache_salt={self.cache_salt!r}: give a string, or None")
+
+
+#: `Sequence.num_written` of a sequence whose KV has a gap: a step that was to write it failed.
+NEVER = -1
 
 
 class Sequence:
@@ -72,9 +81,15 @@ class Sequence:
 
         token_ids  [ prompt ...  generated ... ] + num_pending   = len(sequence)
 
+    A request that wants several answers has as many sequences: number 0 and its siblings.
+
     Attributes:
+        index: which of the request's answers it grows into.
+        parent: of a sibling, number 0, whose prompt blocks it shares if it can; otherwise None.
         token_ids: all ids that are known.
         num_computed: tokens whose KV is in the cache or being computed.
+        num_written: tokens whose KV is there for certain, since their steps are done; or `NEVER`.
+        num_cached_tokens: tokens of the prompt that the prefix cache had when it was let in.
         num_pending: tokens at the end that are being sampled.
         num_under_way: steps under way that the sequence takes part in.
         arrival_time: in seconds of the engine's clock.
@@ -89,10 +104,14 @@ class Sequence:
         "error",
         "finish_reason",
         "host_table",
+        "index",
+        "num_cached_tokens",
         "num_computed",
         "num_pending",
         "num_preemptions",
         "num_under_way",
+        "num_written",
+        "parent",
         "prompt_logprobs",
         "rank",
         "request",
@@ -109,15 +128,22 @@ class Sequence:
         eos_token_ids: Collection[int] = (),
         seed: int = 0,
         arrival_time: float = 0.0,
+        parent: "Sequence | None" = None,
+        index: int = 0,
     ) -> None:
         params = request.params
         self.request = request
-        self.seed = params.seed if params.seed is not None else seed
+        self.parent = parent
+        self.index = index
+        # Siblings must not draw alike, and must draw the same whenever they are asked for.
+        self.seed = (params.seed if params.seed is not None else seed) + index
         self.stop_ids = frozenset(params.stop_token_ids)
         if not params.ignore_eos:
             self.stop_ids |= frozenset(eos_token_ids)
         self.token_ids: list[int] = list(request.prompt_token_ids)
         self.num_computed = 0
+        self.num_written = 0
+        self.num_cached_tokens = 0
         self.num_pending = 0
         self.num_under_way = 0
         self.arrival_time = arrival_time
@@ -136,9 +162,10 @@ class Sequence:
         return len(self.token_ids) + self.num_pending
 
     def __repr__(self) -> str:
+        which = f"[{self.index}]" if self.params.n > 1 else ""
         return (
-            f"Sequence({self.request.request_id!r}, {self.status.value}, tokens={len(self)}, "
-            f"computed={self.num_computed}, blocks={self.block_table})"
+            f"Sequence({self.request.request_id!r}{which}, {self.status.value}, "
+            f"tokens={len(self)}, computed={self.num_computed}, blocks={self.block_table})"
         )
 
     @property
@@ -160,6 +187,15 @@ class Sequence:
     def output_token_ids(self) -> list[int]:
         """The generated ids that are known, a copy."""
         return self.token_ids[self.num_prompt_tokens :]
+
+    @property
+    def lacks_prompt_logprobs(self) -> bool:
+        """Whether its prompt must be computed even if its KV is known: for the log probabilities.
+
+        (One answer's suffices: they are the same for all.)
+        """
+        wanted = self.params.prompt_logprobs is not None and self.index == 0
+        return wanted and len(self.prompt_logprobs) < self.num_prompt_tokens
 
     @property
     def num_uncomputed(self) -> int:

@@ -18,6 +18,7 @@ class SamplingParams:
     greedy) `temperature`, `top_k`, `top_p` and `min_p`.
 
     Attributes:
+        n: answers to give to the same prompt, drawn with the seeds seed, seed + 1, ...
         temperature: 0 (or anything below 1e-6) means greedy; otherwise logits are divided by it.
         top_k: keep the k most likely tokens, of equals the lower ids; 0 or -1 keep all.
         top_p: keep the smallest set of most likely tokens whose probability reaches top_p, in
@@ -45,6 +46,7 @@ class SamplingParams:
         ValueError: naming the parameter, its value and the allowed range.
     """
 
+    n: int = 1
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
@@ -65,6 +67,7 @@ class SamplingParams:
     skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
+        _integer("n", self.n, at_least=1)
         _number("temperature", self.temperature, at_least=0.0)
         _integer("top_k", self.top_k, at_least=-1)
         _number("top_p", self.top_p, at_least=0.0, at_most=1.0)

@@ -1,6 +1,7 @@
 """The KV cache: one pair of tensors a layer, cut into blocks."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +47,24 @@ class KVCache:
         shape = (num_blocks + spare, config.num_kv_heads, block_size, config.head_dim)
         k, v = ([_zeros(shape, dtype, device) for _ in range(config.num_layers)] for _ in range(2))
         return cls(k, v, spare)
+
+    def copy_blocks(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Copies blocks in all layers.
+
+        Args:
+            moves: pairs (from, to); no block is both, and none is written twice.
+        """
+        if not moves:
+            return
+        tensors = [*self.k, *self.v]
+        if self.k[0].device.type == "cuda":
+            from minillm_serve.kernels.copy_blocks import copy_blocks
+
+            copy_blocks(tensors, tensors, moves)
+            return
+        sources, targets = torch.tensor(moves).T
+        for tensor in tensors:
+            tensor[targets] = tensor[sources]
 
     @property
     def num_blocks(self) -> int:

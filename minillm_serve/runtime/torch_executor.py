@@ -103,6 +103,7 @@ class TorchExecutor:
             device=self.device,
             before=self._rows,
             padding=self.graphs.padding_for(batch) if self.graphs is not None else None,
+            cascade=self.backend.capabilities.cascade,
         )
         rows = {batch.scheduled[index].sequence: row for row, index in enumerate(inputs.sampled)}
         if self._thread is None:
@@ -114,8 +115,7 @@ class TorchExecutor:
 
     @torch.inference_mode()
     def _run(self, inputs: StepInputs, batch: Batch) -> RunningStep:
-        if self.host_blocks is not None:
-            self.host_blocks.swap(batch.blocks_to_swap_out, batch.blocks_to_swap_in)
+        self._copy_blocks(batch)
         before, self._tokens = self._tokens, None
         if before is not None and len(inputs.pending_rows):
             inputs.token_ids[inputs.pending_rows] = before[inputs.pending_from]
@@ -127,6 +127,14 @@ class TorchExecutor:
         reading = read_logits(logits, inputs, last)
         self._tokens = reading.tokens
         return RunningStep(reading.to_host(), Arrival(self.device))
+
+    def _copy_blocks(self, batch: Batch) -> None:
+        """In the order that `core.executor.Executor` asks for."""
+        if self.host_blocks is not None:
+            self.host_blocks.swap(batch.blocks_to_swap_out, ())
+        self.kv_cache.copy_blocks(batch.blocks_to_copy)
+        if self.host_blocks is not None:
+            self.host_blocks.swap((), batch.blocks_to_swap_in)
 
     def forward(self, inputs: StepInputs) -> Tensor:
         """Logits [R, V] of `inputs.logit_rows`."""

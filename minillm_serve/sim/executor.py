@@ -49,6 +49,8 @@ class _Done:
 class SimExecutor:
     """Implements `core.executor.Executor`: a step takes the time that the cost model says.
 
+    (Copies within the pool are free here: a block is next to nothing beside the weights.)
+
     Args:
         cost: prices batches.
         clock: advanced by every step; the engine reads the same one.

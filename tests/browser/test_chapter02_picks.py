@@ -70,7 +70,9 @@ def test_pointing_at_a_sequence_lights_its_blocks_and_tells_its_table(ledger: Lo
     assert lit.evaluate_all("all => all.every(one => one.classList.contains('mls-lit'))")
 
 
-def test_the_drawing_stays_where_it_is_whatever_is_pointed_at(page: LabPage, ledger: Locator) -> None:
+def test_the_drawing_stays_where_it_is_whatever_is_pointed_at(
+    page: LabPage, ledger: Locator
+) -> None:
     """A hint that needs a second line once pushed the drawing away from the pointer and back."""
     page.page.mouse.move(2, 2)
     row(ledger, 12).scroll_into_view_if_needed()

@@ -13,6 +13,7 @@ class Step:
         self.executor = executor
         self.result: StepResult | None = None
         self.swaps = batch.blocks_to_swap_out, batch.blocks_to_swap_in
+        self.copies = batch.blocks_to_copy
         self.sequences = [item.sequence for item in batch.scheduled]
         self.slices = [(item.start, item.end, item.samples) for item in batch.scheduled]
         self.tables = [list(item.sequence.block_table) for item in batch.scheduled]
@@ -47,7 +48,7 @@ class DeferredExecutor(OracleExecutor):
 
     def run_one(self) -> None:
         step = self.queue.popleft()
-        self.swap(*step.swaps)
+        self.copy(step.swaps[0], step.copies, step.swaps[1])
         before, self.sampled = self.sampled, {}
         outputs = []
         for i, sequence in enumerate(step.sequences):
@@ -67,5 +68,6 @@ class DeferredExecutor(OracleExecutor):
         for position in range(end):
             block, row = self._slot(step.tables[i], position)
             read.append(self.memory[block][row])
-        self.sampled[step.sequences[i]] = next_token(read)
-        return SequenceOutput((next_token(read),))
+        token = next_token(read, step.sequences[i].index)
+        self.sampled[step.sequences[i]] = token
+        return SequenceOutput((token,))

@@ -9,6 +9,7 @@ stale block changes the tokens, and the comparison with `expected_tokens` shows 
 import random
 
 from minillm_serve.core import (
+    PREFIX_CACHES,
     Admission,
     Batch,
     BlockManager,
@@ -25,19 +26,19 @@ from minillm_serve.core import (
 VOCAB = 97
 
 
-def next_token(tokens: list[int]) -> int:
-    """A function of every token and its position."""
+def next_token(tokens: list[int], index: int = 0) -> int:
+    """A function of every token and its position, and of which answer of its request it is for."""
     state = 7
     for token in tokens:
         state = (state * 31 + token + 1) % 1_000_003
-    return state % VOCAB
+    return (state + index) % VOCAB
 
 
-def expected_tokens(prompt: list[int], count: int) -> list[int]:
+def expected_tokens(prompt: list[int], count: int, index: int = 0) -> list[int]:
     """What the oracle must generate, computed without any engine."""
     tokens = list(prompt)
     for _ in range(count):
-        tokens.append(next_token(tokens))
+        tokens.append(next_token(tokens, index))
     return tokens[len(prompt) :]
 
 
@@ -68,9 +69,15 @@ class OracleExecutor:
         copy_blocks(self.memory, self.host, out)
         copy_blocks(self.host, self.memory, back)
 
+    def copy(self, out, within, back) -> None:
+        """All copies of a step, in their order."""
+        self.swap(out, [])
+        copy_blocks(self.memory, self.memory, within)
+        self.swap([], back)
+
     def submit(self, batch: Batch) -> Done:
         self.batches.append(batch)
-        self.swap(batch.blocks_to_swap_out, batch.blocks_to_swap_in)
+        self.copy(batch.blocks_to_swap_out, batch.blocks_to_copy, batch.blocks_to_swap_in)
         for item in batch.scheduled:
             for position in range(item.start, item.end):
                 block, row = self._slot(item.sequence.block_table, position)
@@ -87,7 +94,7 @@ class OracleExecutor:
         for position in range(item.end):
             block, row = self._slot(item.sequence.block_table, position)
             read.append(self.memory[block][row])
-        return SequenceOutput((next_token(read),))
+        return SequenceOutput((next_token(read, item.sequence.index),))
 
 
 def make_engine(
@@ -100,10 +107,13 @@ def make_engine(
     num_host_blocks: int = 0,
     executor=None,
     scheduler=ContinuousScheduler,
+    prefix_cache=None,
     **options,
 ) -> EngineCore:
     space = SwapSpace(num_host_blocks) if num_host_blocks else None
-    blocks = BlockManager(BlockPool(num_blocks), block_size, space)
+    if isinstance(prefix_cache, str):
+        prefix_cache = PREFIX_CACHES[prefix_cache](block_size)
+    blocks = BlockManager(BlockPool(num_blocks), block_size, space, prefix_cache)
     admission = Admission(
         max_model_len=max_model_len, pool_tokens=blocks.capacity, vocab_size=VOCAB
     )
@@ -125,6 +135,7 @@ def request(
     *,
     priority: int = 0,
     deadline: float | None = None,
+    cache_salt: str | None = None,
     **params,
 ) -> Request:
     return Request(
@@ -132,6 +143,7 @@ def request(
         prompt_token_ids=tuple(prompt),
         priority=priority,
         deadline=deadline,
+        cache_salt=cache_salt,
         params=SamplingParams(max_tokens=max_tokens, temperature=0, **params),
     )
 

@@ -61,7 +61,7 @@ def test_who_has_not_begun_by_the_deadline_is_dropped_with_a_reason():
     assert "deadline, 5 s" in sequence.error
     assert (metrics.finished_time, metrics.num_output_tokens) == (5.0, 0)
     # Who has begun is served to the end, however late.
-    assert run(engine)["runs"] == expected_tokens([1, 2], 9)[3:]
+    assert run(engine)["runs"] == expected_tokens([1, 2], 9)[2:]
     check_idle(engine.scheduler)
 
 

@@ -81,9 +81,11 @@ def test_json_gives_one_object_a_prompt(shell, monkeypatch):
         ("--scheduler", "static"),
         ("--scheduler", "dynamic", "--policy", "priority"),
         ("--policy", "sjf", "--swap-space", "1MiB", "--preemption", "swap"),
+        ("--prefix-cache", "none"),
+        ("--prefix-cache", "radix"),
     ],
 )
-def test_a_scheduler_is_chosen_and_changes_no_answer(shell, options):
+def test_a_scheduler_or_a_cache_is_chosen_and_changes_no_answer(shell, options):
     def texts(*chosen):
         status, out, _ = shell("generate", "hello there", "and you", "--json", *chosen)
         assert status == 0

@@ -3,14 +3,13 @@
 import time
 from abc import ABC, abstractmethod
 from bisect import insort
-from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import count
 from typing import ClassVar
 
 from minillm_serve.core.batch import (
     Batch,
+    ScheduledSequence,
     SequenceOutput,
     SequenceUpdate,
     StepResult,
@@ -18,9 +17,11 @@ from minillm_serve.core.batch import (
 from minillm_serve.core.block_manager import BlockManager
 from minillm_serve.core.errors import InvariantViolation
 from minillm_serve.core.request import FinishReason, Sequence, SequenceStatus
-from minillm_serve.core.scheduler.endings import is_full, is_gone, reason_to_stop
+from minillm_serve.core.scheduler.endings import is_full, is_gone, take_tokens
+from minillm_serve.core.scheduler.flights import Flights
 from minillm_serve.core.scheduler.policy import FirstComeFirstServed, Policy
 from minillm_serve.core.scheduler.queue import Deadlines, WaitingQueue
+from minillm_serve.core.scheduler.siblings import Siblings, family
 
 
 class Scheduler(ABC):
@@ -47,6 +48,7 @@ class Scheduler(ABC):
     Attributes:
         clock: the time in seconds; the engine hands over its own.
         waiting: in order of rank.
+        siblings: further answers of requests whose first one is still reading the prompt.
         running: in order of rank, if all come in by `admit`.
         draining: nobody else is coming for now, so there is nobody to wait for; see `flush`.
         num_preemptions: how often a running sequence lost its blocks. Of these,
@@ -57,6 +59,9 @@ class Scheduler(ABC):
     #: running sequence computes one token. Simulations then take many steps in one stride. Whoever
     #: decides otherwise (by the time, say, or by turns) leaves this as it is.
     is_steady: ClassVar[bool] = False
+    #: Siblings come into the queue when there is something to share with number 0. Otherwise at
+    #: once, and it is for `schedule` to have them wait.
+    holds_siblings_back: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -85,6 +90,7 @@ class Scheduler(ABC):
         self.policy = policy or FirstComeFirstServed()
         self.clock: Callable[[], float] = time.monotonic
         self.waiting = WaitingQueue()
+        self.siblings = Siblings()
         self.deadlines = Deadlines()
         self.running: list[Sequence] = []
         # Holding blocks for a step under way, and to take part in no later one: aborted, found to
@@ -94,19 +100,19 @@ class Scheduler(ABC):
         self.num_preemptions = 0
         self.num_swaps = 0
         self._numbers = count()
-        self._under_way: deque[Batch] = deque()
+        self._flights = Flights()
 
     @property
     def num_unfinished(self) -> int:
         """Sequences that have not ended: waiting, running, or about to get their last token."""
         last = sum(s.status is SequenceStatus.RUNNING for s in self.leaving)
-        return len(self.waiting) + len(self.running) + last
+        return len(self.waiting) + len(self.siblings) + len(self.running) + last
 
     @property
     def is_tight(self) -> bool:
         """Whether the running sequences lack blocks for all tokens that they have."""
         missing = sum(self.blocks.num_missing(s, len(s)) for s in self.running)
-        return missing > self.blocks.pool.num_free
+        return missing > self.blocks.num_available
 
     @property
     def num_idle(self) -> int:
@@ -125,11 +131,17 @@ class Scheduler(ABC):
         """Says that nobody else is coming, so that nobody is waited for. (Until somebody comes.)"""
         self.draining = True
 
-    def add(self, sequence: Sequence) -> None:
-        """Queues a new sequence, which must have passed the door (`Admission`)."""
+    def add(self, sequence: Sequence, *siblings: Sequence) -> None:
+        """Queues a new sequence, which must have passed the door (`Admission`).
+
+        Its siblings have the ranks right behind it.
+        """
         number = next(self._numbers)
         sequence.rank = self.policy.rank(sequence.request, number), number
         self.waiting.add(sequence)
+        for sibling in siblings:
+            sibling.rank = sequence.rank[0], next(self._numbers)
+            (self.siblings.hold if self.holds_siblings_back else self.waiting.add)(sibling)
         self.deadlines.add(sequence)
         self.draining = False
 
@@ -138,12 +150,9 @@ class Scheduler(ABC):
         """Chooses what the next step runs, and gives those sequences their blocks."""
 
     def next_batch(self) -> Batch:
-        """What the next step runs: what `schedule` chose, and the swaps that it led to."""
-        batch, space = self.schedule(), self.blocks.swap_space
-        if space is None or not batch.scheduled:
-            return batch
-        swap_out, swap_in = space.take()
-        return replace(batch, swap_out=swap_out, swap_in=swap_in)
+        """What the next step runs: what `schedule` chose, and the copies that it led to."""
+        batch = self.schedule()
+        return self.blocks.complete(batch) if batch.scheduled else batch
 
     def admit(self, sequence: Sequence) -> None:
         """Moves a waiting sequence into the running set. It needs its blocks as well."""
@@ -167,6 +176,7 @@ class Scheduler(ABC):
         sequence.num_preemptions += 1
         self.num_preemptions += 1
         self.waiting.add(sequence)
+        self._queue_siblings(sequence)
 
     def advance(self, batch: Batch) -> None:
         """Notes that a batch is under way, so that the next one can be scheduled meanwhile.
@@ -174,15 +184,12 @@ class Scheduler(ABC):
         Its tokens count as computed and its samples as tokens, whose values are still pending. A
         sequence that is thereby as long as it may get takes part in no further step.
         """
-        self._under_way.append(batch)
+        self._flights.begin(batch)
         for item in batch.scheduled:
             sequence = item.sequence
-            sequence.num_under_way += 1
-            sequence.num_pending += item.samples
-            if sequence.status is SequenceStatus.RUNNING:
-                sequence.num_computed = item.end
-                if item.samples and is_full(sequence, len(sequence), self.max_len):
-                    self.leaving.append(sequence)
+            full = item.samples and is_full(sequence, len(sequence), self.max_len)
+            if full and sequence.status is SequenceStatus.RUNNING:
+                self.leaving.append(sequence)
         if self.leaving:
             leaving = set(self.leaving)
             self.running = [s for s in self.running if s not in leaving]
@@ -198,9 +205,9 @@ class Scheduler(ABC):
                 f"the executor returned {len(result.outputs)} outputs "
                 f"for {len(batch.scheduled)} scheduled sequences"
             )
-        self._land(batch)
+        self._land(batch, written=True)
         updates = [
-            self._commit_one(item.sequence, output)
+            self._commit_one(item, output)
             for item, output in zip(batch.scheduled, result.outputs, strict=True)
             if item.sequence.status is not SequenceStatus.FINISHED
         ]
@@ -209,7 +216,7 @@ class Scheduler(ABC):
 
     def abandon(self, batch: Batch) -> None:
         """Takes note that a step under way is over and gave nothing."""
-        self._land(batch)
+        self._land(batch, written=False)
         self._sweep()
 
     def finish(self, sequence: Sequence, reason: FinishReason) -> None:
@@ -224,49 +231,59 @@ class Scheduler(ABC):
 
     def expire(self, now: float) -> list[SequenceUpdate]:
         """Ends those who have never run though their deadline is past."""
-        expired = self.deadlines.pop_expired(now)
+        firsts = self.deadlines.pop_expired(now)
+        expired = [s for first in firsts for s in family(first, self.siblings, self.waiting)]
         for sequence in expired:
             deadline = sequence.request.deadline
             sequence.error = f"still waiting for its first step at its deadline, {deadline:g} s"
             self._end(sequence, FinishReason.DEADLINE)
         return [SequenceUpdate(s, finish_reason=FinishReason.DEADLINE) for s in expired]
 
-    def _land(self, batch: Batch) -> None:
-        """A batch that was under way is not any more."""
-        if not any(batch is b for b in self._under_way):
-            self.advance(batch)  # who runs one step after the other need not say so
-        first = self._under_way.popleft()
-        if first is not batch:
-            raise InvariantViolation("steps are to be committed in the order of their scheduling")
-        for item in batch.scheduled:
-            item.sequence.num_under_way -= 1
-            item.sequence.num_pending -= item.samples
+    def _slice(self, sequence: Sequence, num_tokens: int) -> ScheduledSequence:
+        """The next so many tokens of a sequence, and what of them is a prompt is for others, too.
 
-    def _commit_one(self, sequence: Sequence, output: SequenceOutput) -> SequenceUpdate:
+        (Generated tokens are given to others when the sequence lets go of them.)
+        """
+        item = ScheduledSequence.of(sequence, num_tokens)
+        if item.num_tokens > 1 or item.start < sequence.num_prompt_tokens:
+            self.blocks.promise(sequence, item.end)
+        return item
+
+    def _land(self, batch: Batch, *, written: bool) -> None:
+        if batch not in self._flights:
+            self.advance(batch)  # who runs one step after the other need not say so
+        self._flights.end(batch, written=written)
+
+    def _commit_one(self, item: ScheduledSequence, output: SequenceOutput) -> SequenceUpdate:
+        sequence = item.sequence
         if output.error is not None:
             sequence.error = output.error
+            # What it wrote is not to be trusted.
+            self.blocks.shared.withdraw({sequence: item.start})
             self._end(sequence, FinishReason.ERROR)
             return SequenceUpdate(sequence, finish_reason=FinishReason.ERROR)
         sequence.prompt_logprobs.extend(output.prompt_logprobs)
-        kept: list[int] = []
-        reason: FinishReason | None = None
-        for token in output.token_ids:
-            kept.append(token)
-            sequence.token_ids.append(token)
-            reason = reason_to_stop(sequence, token, self.max_len)
-            if reason is not None:
-                self._end(sequence, reason)
-                break
-        return SequenceUpdate(sequence, tuple(kept), output.logprobs[: len(kept)], reason)
+        kept, reason = take_tokens(sequence, output.token_ids, self.max_len)
+        if reason is not None:
+            self._end(sequence, reason)
+        elif kept:
+            self._queue_siblings(sequence)
+        return SequenceUpdate(sequence, kept, output.logprobs[: len(kept)], reason)
 
     def _end(self, sequence: Sequence, reason: FinishReason) -> None:
-        if sequence.status is not SequenceStatus.RUNNING:
+        if sequence.status is SequenceStatus.RUNNING:
+            if sequence not in self.leaving:
+                self.leaving.append(sequence)
+        elif not self.siblings.remove(sequence):
             self.waiting.remove(sequence)
             self.blocks.release(sequence)  # what it has on the host, if it was swapped out
-        elif sequence not in self.leaving:
-            self.leaving.append(sequence)
         sequence.status = SequenceStatus.FINISHED
         sequence.finish_reason = reason
+        self._queue_siblings(sequence)
+
+    def _queue_siblings(self, parent: Sequence) -> None:
+        for sibling in self.siblings.pop(parent):
+            self.waiting.add(sibling)
 
     def _sweep(self) -> None:
         """Lets go of sequences that have ended, and of their blocks once no step uses them."""

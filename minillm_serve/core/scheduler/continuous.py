@@ -45,7 +45,7 @@ class ContinuousScheduler(Scheduler):
                 continue  # it gave way
             num_tokens = min(missing, budget)
             if self._make_room(sequence, num_tokens, preempted):
-                scheduled.append(ScheduledSequence.of(sequence, num_tokens))
+                scheduled.append(self._slice(sequence, num_tokens))
                 budget -= num_tokens
         return scheduled, budget
 
@@ -69,11 +69,11 @@ class ContinuousScheduler(Scheduler):
             sequence = self.waiting.head()
             # All tokens it already has must fit, not just the first chunk: admitted on less, it
             # would be thrown out half-way through its prompt and start again.
-            if not self.blocks.grow(sequence, len(sequence), leave=self._num_left_free()):
+            if not self.blocks.begin(sequence, leave=self._num_left_free()):
                 break
             self.admit(sequence)
             num_tokens = min(sequence.num_uncomputed, budget)
-            admitted.append(ScheduledSequence.of(sequence, num_tokens))
+            admitted.append(self._slice(sequence, num_tokens))
             budget -= num_tokens
         return admitted
 

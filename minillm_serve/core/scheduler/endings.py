@@ -3,6 +3,18 @@
 from minillm_serve.core.request import FinishReason, Sequence, SequenceStatus
 
 
+def take_tokens(
+    sequence: Sequence, token_ids: tuple[int, ...], max_len: int
+) -> tuple[tuple[int, ...], FinishReason | None]:
+    """Appends tokens to a sequence, up to one that ends it; tells which, and why it ends."""
+    for count, token in enumerate(token_ids, 1):
+        sequence.token_ids.append(token)
+        reason = reason_to_stop(sequence, token, max_len)
+        if reason is not None:
+            return token_ids[:count], reason
+    return token_ids, None
+
+
 def reason_to_stop(sequence: Sequence, token: int, max_len: int) -> FinishReason | None:
     """Why a sequence ends with the token it has just got; None if it goes on.
 

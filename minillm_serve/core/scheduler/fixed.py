@@ -6,7 +6,7 @@ from typing import ClassVar
 from minillm_serve.core.batch import Batch, ScheduledSequence
 from minillm_serve.core.block_manager import BlockManager
 from minillm_serve.core.errors import OutOfBlocks
-from minillm_serve.core.request import Sequence
+from minillm_serve.core.request import Sequence, SequenceStatus
 from minillm_serve.core.scheduler.base import Scheduler
 from minillm_serve.core.scheduler.policy import Policy
 
@@ -34,6 +34,7 @@ class FixedBatchScheduler(Scheduler):
     """
 
     is_steady: ClassVar[bool] = True
+    holds_siblings_back: ClassVar[bool] = False  # they are rows of the same batch
     DEFAULT_DELAY: ClassVar[float]
 
     def __init__(
@@ -83,23 +84,26 @@ class FixedBatchScheduler(Scheduler):
         if not self.running:
             self._begin_batch()
         # Nobody decodes before everybody has read all but the last token of their prompt.
-        rows = [s for s in self.running if s.num_uncomputed > 1] or self.running
+        begun = [s for s in self.running if not self._awaits_parent(s)]
+        rows = [s for s in begun if s.num_uncomputed > 1] or begun
         scheduled: list[ScheduledSequence] = []
         budget = self.max_num_batched_tokens
         for sequence in rows:
-            num_tokens = min(sequence.num_uncomputed, budget)
-            if num_tokens == 0:
+            if budget == 0:
                 break
+            if not (sequence.block_table or self.blocks.begin(sequence)):
+                raise OutOfBlocks(f"the blocks reserved for {sequence} are in use")
+            num_tokens = min(sequence.num_uncomputed, budget)
             if not self.blocks.grow(sequence, sequence.num_computed + num_tokens):
                 raise OutOfBlocks(f"the blocks reserved for {sequence} are in use")
-            scheduled.append(ScheduledSequence.of(sequence, num_tokens))
+            scheduled.append(self._slice(sequence, num_tokens))
             budget -= num_tokens
         return Batch(tuple(scheduled), num_idle=self.num_idle)
 
     def _begin_batch(self) -> None:
         wakeup = self.next_wakeup
         if wakeup is None or self.clock() >= wakeup:
-            left = self.blocks.pool.num_free
+            left = self.blocks.num_available
             while self.waiting and len(self.running) < self.max_rows:
                 sequence = self.waiting.head()
                 left -= self.blocks.num_blocks_for(self._longest(sequence))
@@ -107,6 +111,16 @@ class FixedBatchScheduler(Scheduler):
                     break
                 self.admit(sequence)
         self._num_rows = len(self.running)
+
+    def _awaits_parent(self, sequence: Sequence) -> bool:
+        """Whether a sibling has not begun, and number 0 is still reading the prompt for it."""
+        parent = sequence.parent
+        return (
+            parent is not None
+            and not sequence.block_table
+            and parent.status is SequenceStatus.RUNNING
+            and parent.num_written < parent.num_prompt_tokens
+        )
 
     def _longest(self, sequence: Sequence) -> int:
         """Tokens of the sequence when it will have ended, at most."""

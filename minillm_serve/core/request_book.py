@@ -1,0 +1,72 @@
+"""Who is in the engine, and what is noted down about them."""
+
+from typing import Any
+
+from minillm_serve.core.batch import Batch, SequenceUpdate
+from minillm_serve.core.metrics import RequestMetrics
+from minillm_serve.core.request import Request, Sequence
+
+
+class RequestBook:
+    """The requests that have not ended: their sequences and their metrics.
+
+    Attributes:
+        metrics: by the request's id.
+    """
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, RequestMetrics] = {}
+        self._unfinished: dict[str, list[Sequence]] = {}
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._unfinished
+
+    def open(self, request: Request, **options: Any) -> list[Sequence]:
+        """A request comes in; gives it as many sequences as it wants answers.
+
+        Args:
+            request: whose id is not in use.
+            options: of each `Sequence`.
+        """
+        first = Sequence(request, **options)
+        others = [
+            Sequence(request, parent=first, index=index, **options)
+            for index in range(1, request.params.n)
+        ]
+        self._unfinished[request.request_id] = [first, *others]
+        self.metrics[request.request_id] = RequestMetrics(first.arrival_time)
+        return [first, *others]
+
+    def unfinished(self, request_id: str, index: int | None = None) -> list[Sequence]:
+        """Sequences of a request that have not ended; `index` picks one of its answers."""
+        sequences = self._unfinished.get(request_id, [])
+        return [s for s in sequences if index is None or s.index == index]
+
+    def note_start(self, batch: Batch, now: float) -> None:
+        """A step begins: for some requests it is the first."""
+        for item in batch.scheduled:
+            metrics = self.metrics[item.sequence.request.request_id]
+            if metrics.first_scheduled_time is None:
+                metrics.first_scheduled_time = now
+                metrics.num_cached_tokens = item.sequence.num_cached_tokens
+
+    def note(self, update: SequenceUpdate, now: float) -> None:
+        """A sequence got tokens, or ended."""
+        metrics = self.metrics[update.request_id]
+        if update.new_token_ids:
+            if metrics.first_token_time is None:
+                metrics.first_token_time = now
+            metrics.last_token_time = now
+            metrics.num_output_tokens += len(update.new_token_ids)
+        if update.finish_reason:
+            self.close(update.sequence, now)
+
+    def close(self, sequence: Sequence, now: float) -> None:
+        """A sequence has ended; with the last one of a request, nothing of it stays here."""
+        name = sequence.request.request_id
+        metrics, unfinished = self.metrics[name], self._unfinished[name]
+        metrics.num_preemptions += sequence.num_preemptions
+        metrics.finished_time = now
+        unfinished.remove(sequence)
+        if not unfinished:
+            del self._unfinished[name], self.metrics[name]
