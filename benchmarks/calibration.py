@@ -11,6 +11,7 @@ from benchmarks.report import parser
 from benchmarks.workloads import w1
 from minillm_serve import LLM, SamplingParams
 from minillm_serve.core import StepRecord
+from minillm_serve.runtime.torch_executor import TorchExecutor
 from minillm_serve.sim.cost import CostModel, Work
 from minillm_serve.sim.measure import measured_cpu
 from minillm_serve.sim.shapes import ModelShape
@@ -46,7 +47,9 @@ def main(argv: Sequence[str]) -> int:
     print(
         f"Fitted on batches of {', '.join(map(str, FITTED))}: memory at "
         f"{model.memory_efficiency:.0%} of its measured bandwidth, arithmetic at "
-        f"{model.compute_efficiency:.0%} of its measured peak."
+        f"{model.compute_efficiency:.0%} of its measured peak.\n"
+        f"(At 4 bytes a weight. Where weights are kept as codes, fewer are read: "
+        f"{bytes_a_weight(llm):.1f} here.)"
     )
     rows = []
     for batch in FORETOLD:
@@ -68,6 +71,14 @@ def main(argv: Sequence[str]) -> int:
         chosen.output.write_text(json.dumps(record, indent=1) + "\n")
         print(f"written to {chosen.output}")
     return 0
+
+
+def bytes_a_weight(llm: LLM) -> float:
+    """Bytes that a step of few rows reads, for each parameter of a matrix."""
+    executor = llm.engine.executor
+    assert isinstance(executor, TorchExecutor)
+    shape = ModelShape.from_model_config(llm.model_config)
+    return executor.model.bytes_read / shape.streamed_parameters
 
 
 def decode_steps(llm: LLM, batch: int) -> tuple[Work, float]:
