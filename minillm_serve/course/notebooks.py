@@ -114,7 +114,7 @@ def execute(notebook: Any, folder: Path, limit_s: float = LIMIT_S) -> tuple[Any,
             resources={"metadata": {"path": str(folder)}},
         )
         try:
-            client.execute()
+            client.execute(cleanup_kc=True)  # a kernel manager of our own would be kept otherwise
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             raise NotebookFailedError(_ANSI.sub("", str(error))) from error
     seconds = time.perf_counter() - start

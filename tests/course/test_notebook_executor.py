@@ -35,6 +35,16 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.parametrize("last", ["1", "1 / 0"])
+def test_no_kernel_is_left_behind(tmp_path: Path, last: str) -> None:
+    """A chapter's kernel holds a model: a dozen of them would be more than a laptop has."""
+    note = tmp_path / "pid"
+    source = f"import os, pathlib\npathlib.Path({str(note)!r}).write_text(str(os.getpid()))"
+    notebooks.main([str(save(tmp_path / "one.ipynb", source, last))])
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(note.read_text()), 0)
+
+
 def data_of(path: Path) -> list[dict[str, Any]]:
     """The data of every output in order."""
     notebook = nbformat.read(path, as_version=4)
