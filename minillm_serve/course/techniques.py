@@ -104,7 +104,7 @@ TECHNIQUES = {
         "chunked prefill, 64 tokens a step",
         engine(max_num_batched_tokens=64),
         "No step computes more than 64 tokens, so nobody's next token waits for somebody else's "
-        "whole prompt. But the longest prompt of these users has 159 tokens: there is little to wait "
+        "whole prompt. But these users' prompts are all below 160 tokens: there is little to wait "
         "for, and the row shows the price alone, prompts that take more steps to be read.",
     ),
     "06_prefix": Technique(
