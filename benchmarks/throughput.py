@@ -15,7 +15,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser("throughput", __doc__)
     options.add_argument("--model", default="smollm2-135m")
     options.add_argument("--workload", choices=sorted(WORKLOADS), default="w1")
-    options.add_argument("--requests", type=positive, default=64, help="requests (%(default)s)")
+    options.add_argument("--requests", type=positive, help="requests (w1: 64, w2: 48)")
     options.add_argument(
         "--static", type=positive, default=16, help="peer's batch size (%(default)s)"
     )
@@ -23,7 +23,8 @@ def main(argv: Sequence[str]) -> int:
         "--sample", type=positive, default=6, help="requests served one at a time (%(default)s)"
     )
     chosen = options.parse_args(argv)
-    jobs = WORKLOADS[chosen.workload](chosen.requests)
+    workload = WORKLOADS[chosen.workload]
+    jobs = workload(chosen.requests) if chosen.requests else workload()
     llm = LLM(chosen.model, dtype="float32")
     without = LLM(chosen.model, dtype="float32", prefix_cache=None)
     model = load_transformers(llm.model_path)
