@@ -50,7 +50,10 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         "--scheduler", default="continuous", choices=SCHEDULERS, help="(default: %(default)s)"
     )
     group.add_argument(
-        "--policy", default="fcfs", choices=list(POLICIES), help="who goes first (%(default)s)"
+        "--policy",
+        default="fcfs",
+        choices=list(POLICIES),
+        help="who goes first (%(default)s); priorities: see LLM.generate",
     )
     group.add_argument(
         "--swap-space", type=parse_bytes, default=0, help="host memory for preempted KV, as in 1GiB"

@@ -199,10 +199,18 @@ class LLM:
         prompts = [self.chat_prompt(conversation) for conversation in conversations]
         return self.generate(prompts, sampling_params, cache_salt=cache_salt, use_tqdm=use_tqdm)
 
-    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> TextStream:
+    def stream(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> TextStream:
         """Completes one prompt, piece by piece: the pieces joined are `generate`'s text.
 
-        Closing the iterator early aborts the request and frees its blocks.
+        Closing the iterator early aborts the request and frees its blocks. For the arguments see
+        `generate`.
 
         Raises:
             ValueError: the prompt can never be served, or several answers are asked for; raised
@@ -215,7 +223,7 @@ class LLM:
                 f"n={params.n}: a stream has one text; open several with seeds of their own, or "
                 "use generate()"
             )
-        request, text = self._request(prompt, params)
+        request, text = self._request(prompt, params, priority, cache_salt)
         (collector,) = self.llm_engine.add([(request, text)])
         return TextStream(collector, self.llm_engine.step, self.llm_engine.drop)
 

@@ -71,10 +71,12 @@ def one_salt_each(salt: str | Sequence[str | None] | None, count: int) -> list[s
     """A cache salt, or None, for each of `count` prompts.
 
     Raises:
-        ValueError: more or fewer than the prompts.
+        ValueError: more or fewer than the prompts, or something else.
     """
     if salt is None or isinstance(salt, str):
         return [salt] * count
+    if not isinstance(salt, list | tuple):
+        raise ValueError(f"cache_salt={salt!r}: give a string, or a list with one for each prompt")
     if len(salt) != count:
         raise ValueError(
             f"{len(salt)} cache salts for {count} prompts: give one, or one for each prompt"

@@ -146,9 +146,10 @@ class EngineCore:
                 "or choose another id"
             )
         self.admission.check(request)
-        if self.max_num_waiting is not None and len(self.scheduler.waiting) >= self.max_num_waiting:
+        limit = self.max_num_waiting
+        if limit is not None and self.scheduler.num_waiting >= limit:
             raise Overloaded(
-                f"request {request.request_id!r} is refused, since {self.max_num_waiting} wait "
+                f"request {request.request_id!r} is refused, since {limit} or more wait "
                 "already: send it again later, or raise max_num_waiting"
             )
         seed = self._seeds.getrandbits(64)

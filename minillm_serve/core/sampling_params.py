@@ -8,6 +8,8 @@ from typing import Any
 
 #: Temperatures below this are treated as 0 (greedy): dividing by them overflows float32.
 GREEDY_EPSILON = 1e-6
+#: More answers to one prompt than this are surely a slip, and would keep everybody else waiting.
+MOST_ANSWERS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,8 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         _integer("n", self.n, at_least=1)
+        if self.n > MOST_ANSWERS:
+            raise ValueError(f"n={self.n}: at most {MOST_ANSWERS} answers to one prompt")
         _number("temperature", self.temperature, at_least=0.0)
         _integer("top_k", self.top_k, at_least=-1)
         _number("top_p", self.top_p, at_least=0.0, at_most=1.0)

@@ -59,3 +59,9 @@ def test_an_unknown_parameter_is_refused():
 @pytest.mark.parametrize(("temperature", "greedy"), [(0, True), (1e-12, True), (1e-6, False)])
 def test_tiny_temperatures_are_greedy_b81(temperature, greedy):
     assert SamplingParams(temperature=temperature).greedy is greedy
+
+
+def test_a_thousand_answers_are_enough():
+    assert SamplingParams(n=1024).n == 1024
+    with pytest.raises(ValueError, match="n=1025: at most 1024"):
+        SamplingParams(n=1025)

@@ -171,6 +171,12 @@ def test_a_salt_keeps_tenants_apart_b19(make):
     assert cached(llm, [COMMON]) == [28]
     with pytest.raises(ValueError, match="1 cache salts for 2 prompts"):
         llm.generate([COMMON, COMMON], GREEDY, cache_salt=["x"], use_tqdm=False)
+    for wrong in (3, b"xy", {"x": 1}):
+        with pytest.raises(ValueError, match="cache_salt="):
+            llm.generate([COMMON, COMMON], GREEDY, cache_salt=wrong, use_tqdm=False)
+    list(llm.stream(COMMON, GREEDY, cache_salt="y"))
+    assert cached(llm, [COMMON], cache_salt="z") == [0]
+    assert cached(llm, [COMMON], cache_salt="y") == [28]
 
 
 def test_a_chat_finds_the_turns_before(make):

@@ -72,10 +72,8 @@ class Scheduler(ABC):
         max_len: int,
         policy: Policy | None = None,
     ) -> None:
-        for name, value in (
-            ("max_num_seqs", max_num_seqs),
-            ("max_num_batched_tokens", max_num_batched_tokens),
-        ):
+        limits = {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens}
+        for name, value in limits.items():
             if value < 1:
                 raise ValueError(f"{name}={value}: expected at least 1")
         if not 2 <= max_len <= blocks.capacity:
@@ -106,7 +104,12 @@ class Scheduler(ABC):
     def num_unfinished(self) -> int:
         """Sequences that have not ended: waiting, running, or about to get their last token."""
         last = sum(s.status is SequenceStatus.RUNNING for s in self.leaving)
-        return len(self.waiting) + len(self.siblings) + len(self.running) + last
+        return self.num_waiting + len(self.running) + last
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that have not begun, or lost their blocks; siblings held back included."""
+        return len(self.waiting) + len(self.siblings)
 
     @property
     def is_tight(self) -> bool:

@@ -89,10 +89,10 @@ def _hint(args: argparse.Namespace) -> int:
 
 
 def _status(args: argparse.Namespace) -> int:
-    print(f"{'exercise':<24} {'points':>8}  what is next")
+    print(f"{'exercise':<28} {'points':>8}  what is next")
     for exercise in registry.all_exercises():
         grade = _own(exercise)
-        print(f"{exercise.folder:<24} {grade.earned:>3g}/{grade.possible:<4g}  {_next(grade)}")
+        print(f"{exercise.folder:<28} {grade.earned:>3g}/{grade.possible:<4g}  {_next(grade)}")
     return 0
 
 
@@ -154,7 +154,7 @@ def _grade(args: argparse.Namespace) -> int:
         _show(grades[0][1])
     else:
         for student, grade in grades:
-            print(f"{student:<24} {grade.earned:>5g}/{grade.possible:<5g} {grade.problem}")
+            print(f"{student:<28} {grade.earned:>5g}/{grade.possible:<5g} {grade.problem}")
     if args.csv is not None:
         write_csv(args.csv, exercise, grades)
         print(f"{len(grades)} scores in {args.csv}", file=sys.stderr)
