@@ -149,7 +149,7 @@ class EngineCore:
         limit = self.max_num_waiting
         if limit is not None and self.scheduler.num_waiting >= limit:
             raise Overloaded(
-                f"request {request.request_id!r} is refused, since {limit} or more wait "
+                f"request {request.request_id!r} is refused, since {limit} wait "
                 "already: send it again later, or raise max_num_waiting"
             )
         seed = self._seeds.getrandbits(64)

@@ -27,7 +27,7 @@ def test_a_queue_that_is_full_refuses_newcomers_and_takes_them_again_later():
     engine = make_engine(max_num_waiting=2, max_num_seqs=1)
     for name in "ab":
         engine.add_request(request(name, [1, 2], max_tokens=2))
-    with pytest.raises(Overloaded, match=r"'c' is refused, since 2 or more wait.*max_num_waiting"):
+    with pytest.raises(Overloaded, match=r"'c' is refused, since 2 wait already.*max_num_waiting"):
         engine.add_request(request("c", [1, 2], max_tokens=2))
     assert "c" not in engine.metrics
     engine.step()
