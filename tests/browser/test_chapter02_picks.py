@@ -75,8 +75,9 @@ def test_the_drawing_stays_where_it_is_whatever_is_pointed_at(
 ) -> None:
     """A hint that needs a second line once pushed the drawing away from the pointer and back."""
     page.page.mouse.move(2, 2)
-    row(ledger, 12).scroll_into_view_if_needed()
     picture = ledger.locator(".mls-picture")
+    # In one go: the drawing may be replaced between two looks at it.
+    picture.evaluate("it => it.querySelector('[data-sym=\"L seq12\"]').scrollIntoViewIfNeeded()")
     before = picture.bounding_box()
     row(ledger, 12).hover()
     expect(ledger.locator(".mls-hint")).to_contain_text("block table [")

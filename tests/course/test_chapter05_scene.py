@@ -114,7 +114,9 @@ def test_an_unknown_system_is_refused_by_name() -> None:
 @pytest.mark.model
 def test_the_real_engine_schedules_like_the_simulated_one_and_writes_the_same_in_chunks() -> None:
     """B134: the budget that is turned on a built engine is the one that the next step uses."""
-    llm = LLM(device="cpu", dtype="float32", num_blocks=60, max_num_batched_tokens=512)
+    llm = LLM(
+        device="cpu", dtype="float32", num_blocks=60, prefix_cache=None, max_num_batched_tokens=512
+    )
     found = tradeoff.measure(llm.engine, [512, 48], users=3, prompt=300)
     assert llm.engine.scheduler.max_num_batched_tokens == 512
     for budget, real in found.scenes.items():
@@ -137,7 +139,7 @@ def test_a_tiny_pool_interrupts_the_last_and_changes_no_token() -> None:
         {"num_blocks": 10, "preemption": "recompute"},
         {"num_blocks": 10, "swap_space": 2**24},
     ):
-        llm = LLM(device="cpu", dtype="float32", max_model_len=128, **kwargs)
+        llm = LLM(device="cpu", dtype="float32", max_model_len=128, prefix_cache=None, **kwargs)
         record = llm.engine.record = ScheduleRecord(llm.engine.scheduler)
         outputs = llm.generate(prompts, params, use_tqdm=False)
         found.append(([o.outputs[0].token_ids for o in outputs], llm.engine.scheduler, record))
