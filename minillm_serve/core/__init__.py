@@ -21,7 +21,7 @@ from minillm_serve.core.errors import (
     PartError,
     RequestRefused,
 )
-from minillm_serve.core.executor import Executor, StepHandle
+from minillm_serve.core.executor import Executor, FinishedStep, StepHandle
 from minillm_serve.core.logprobs import Logprob, TokenLogprobs
 from minillm_serve.core.metrics import RequestMetrics, StepRecord
 from minillm_serve.core.prefix import (
@@ -67,6 +67,7 @@ __all__ = [
     "EngineStalled",
     "Executor",
     "FinishReason",
+    "FinishedStep",
     "FirstComeFirstServed",
     "HashPrefixCache",
     "InvariantViolation",

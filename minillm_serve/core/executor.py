@@ -1,5 +1,6 @@
 """The line between WHAT runs next and HOW it runs."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from minillm_serve.core.batch import Batch, StepResult
@@ -11,6 +12,17 @@ class StepHandle(Protocol):
     def wait(self) -> StepResult:
         """Blocks until the step is done."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedStep:
+    """A handle on a step that had run before `submit` returned."""
+
+    result: StepResult
+
+    def wait(self) -> StepResult:
+        """The result, at once."""
+        return self.result
 
 
 class Executor(Protocol):

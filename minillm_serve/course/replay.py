@@ -3,13 +3,14 @@
 import math
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from minillm_serve import LLM, SamplingParams
-from minillm_serve.core import Request, RequestMetrics, StepRecord
+from minillm_serve import LLM
+from minillm_serve.core import EngineCore, RequestMetrics, StepRecord
 from minillm_serve.course.trace import User
 
 
@@ -32,31 +33,49 @@ class Served:
     slots: int = 1
 
 
-def replay(llm: LLM, users: list[User]) -> Served:
-    """Serves the trace with our engine, in real time.
+def drive(
+    engine: EngineCore, users: Sequence[User]
+) -> tuple[dict[str, RequestMetrics], dict[str, list[int]]]:
+    """Serves users who come over time, in real time.
 
-    A scheduler that waits for others is told when nobody else is to come.
+    `LLM.generate` knows that nobody else is coming and says so (`flush`) at each step. Here
+    somebody may be, so we drive the engine ourselves: it tells until when it has nothing to do
+    (`idle_until`), and is flushed when the last user is in.
+
+    Args:
+        engine: idle.
+        users: in order of arrival, seconds after now; named "1", "2", ...
+
+    Returns:
+        The metrics of each request, and its tokens.
     """
-    engine, steps = llm.engine, list[StepRecord]()
-    engine.on_step, began = steps.append, engine.clock()
-    requests: list[RequestMetrics] = []
-    waiting = deque(users)
+    began, waiting = engine.clock(), deque(enumerate(users, 1))
+    metrics: dict[str, RequestMetrics] = {}
+    ids: dict[str, list[int]] = {str(number): [] for number, _ in waiting}
     while waiting or engine.has_unfinished:
-        now = engine.clock() - began
-        while waiting and waiting[0].arrival <= now:
-            name = f"user-{len(requests)}"
-            requests.append(engine.add_request(_request(name, waiting.popleft(), began)))
+        while waiting and began + waiting[0][1].arrival <= engine.clock():
+            number, user = waiting.popleft()
+            metrics[str(number)] = engine.add_request(user.request(str(number), began))
         if not waiting:
             engine.flush()
-        wakeup = engine.idle_until
-        if wakeup is not None:
-            arrival = began + waiting[0].arrival if waiting else math.inf
-            time.sleep(max(0.0, min(wakeup, arrival) - engine.clock()))
-        else:
-            engine.step()
+        until = engine.idle_until
+        if until is not None and until > engine.clock():
+            arrival = began + waiting[0][1].arrival if waiting else math.inf
+            time.sleep(max(0.0, min(until, arrival) - engine.clock()))
+            continue
+        for update in engine.step():
+            ids[update.request_id] += update.new_token_ids
+    return metrics, ids
+
+
+def replay(llm: LLM, users: list[User]) -> Served:
+    """Serves the trace with our engine, in real time."""
+    engine, steps = llm.engine, list[StepRecord]()
+    engine.on_step, began = steps.append, engine.clock()
+    metrics, _ = drive(engine, users)
     engine.on_step = None
     return Served(
-        requests,
+        list(metrics.values()),
         engine.clock() - began,
         steps,
         block_size=llm.kv_cache.block_size,
@@ -120,16 +139,6 @@ def slot_utilisation(served: Served) -> float | None:
     if not served.steps:
         return None
     return sum(s.num_scheduled for s in served.steps) / (served.slots * len(served.steps))
-
-
-def _request(name: str, user: User, began: float) -> Request:
-    params = SamplingParams(temperature=0, max_tokens=user.output_len, ignore_eos=True)
-    return Request(
-        request_id=name,
-        prompt_token_ids=user.prompt,
-        params=params,
-        arrival_time=began + user.arrival,
-    )
 
 
 class _TokenClock:

@@ -3,6 +3,8 @@
 import random
 from dataclasses import dataclass
 
+from minillm_serve.core import Request, SamplingParams
+
 SEED = 0
 #: What every row may spend on KV, in tokens, and the longest conversation that is promised.
 KV_TOKENS, MAX_MODEL_LEN = 2048, 512
@@ -15,6 +17,20 @@ class User:
     arrival: float  # seconds after the trace begins
     prompt: tuple[int, ...]
     output_len: int
+
+    def request(self, name: str, began: float) -> Request:
+        """What such a user asks of an engine: greedy, and exactly `output_len` tokens.
+
+        Args:
+            name: of the request.
+            began: when the trace did, on the engine's clock.
+        """
+        return Request(
+            request_id=name,
+            prompt_token_ids=self.prompt,
+            params=SamplingParams(temperature=0, max_tokens=self.output_len, ignore_eos=True),
+            arrival_time=began + self.arrival,
+        )
 
 
 def make_trace(*, short: bool = False) -> list[User]:

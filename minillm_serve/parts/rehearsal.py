@@ -21,6 +21,7 @@ from minillm_serve.core import (
     ContinuousScheduler,
     EngineCore,
     EngineStalled,
+    FinishedStep,
     InvariantViolation,
     MakePrefixCache,
     MakeScheduler,
@@ -191,14 +192,14 @@ class Memory:
         self.prompt_tokens = 0
         self._digests: dict[TokenSequence, list[int]] = {}
 
-    def submit(self, batch: Batch) -> "Done":
+    def submit(self, batch: Batch) -> FinishedStep:
         """Copies blocks, writes the new tokens, then reads the whole context of everybody."""
         copied = [(list(self.slots[source]), target) for source, target in batch.blocks_to_copy]
         for slots, target in copied:
             self.slots[target] = slots
         for item in batch.scheduled:
             self._write(item)
-        return Done(StepResult(tuple(self._read(item) for item in batch.scheduled)))
+        return FinishedStep(StepResult(tuple(self._read(item) for item in batch.scheduled)))
 
     def _write(self, item: ScheduledSequence) -> None:
         sequence, digests = item.sequence, self._digests_of(item)
@@ -243,14 +244,3 @@ def _told(written: Written | None) -> str:
     if written is None:
         return "nothing"
     return f"position {written.position} of request {written.request_id}"
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A step that has run."""
-
-    result: StepResult
-
-    def wait(self) -> StepResult:
-        """The result, at once."""
-        return self.result

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from minillm_serve.core.batch import Batch, SequenceOutput, StepResult
+from minillm_serve.core.executor import FinishedStep
 from minillm_serve.sim.cost import CostModel, Work
 
 #: The id that a simulated step samples. Requests must ignore it as a stop token.
@@ -38,14 +37,6 @@ class SimClock:
         self.now = max(self.now, time)
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
-    result: StepResult
-
-    def wait(self) -> StepResult:
-        return self.result
-
-
 class SimExecutor:
     """Implements `core.executor.Executor`: a step takes the time that the cost model says.
 
@@ -62,11 +53,11 @@ class SimExecutor:
         self.clock = clock
         self.block_size = block_size
 
-    def submit(self, batch: Batch) -> _Done:
+    def submit(self, batch: Batch) -> FinishedStep:
         """Runs a step in no time of ours."""
         if batch.swap_out or batch.swap_in:
             blocks = len(batch.blocks_to_swap_out) + len(batch.blocks_to_swap_in)
             self.clock.advance(self.cost.swap_seconds(blocks * self.block_size))
         self.clock.advance(self.cost.seconds(Work.of(batch)))
         outputs = tuple(_SAMPLED if item.samples else _NOTHING for item in batch.scheduled)
-        return _Done(StepResult(outputs))
+        return FinishedStep(StepResult(outputs))

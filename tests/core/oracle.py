@@ -16,6 +16,7 @@ from minillm_serve.core import (
     BlockPool,
     ContinuousScheduler,
     EngineCore,
+    FinishedStep,
     Request,
     SamplingParams,
     SequenceOutput,
@@ -40,14 +41,6 @@ def expected_tokens(prompt: list[int], count: int, index: int = 0) -> list[int]:
     for _ in range(count):
         tokens.append(next_token(tokens, index))
     return tokens[len(prompt) :]
-
-
-class Done:
-    def __init__(self, result: StepResult) -> None:
-        self._result = result
-
-    def wait(self) -> StepResult:
-        return self._result
 
 
 def copy_blocks(sources, targets, moves) -> None:
@@ -75,14 +68,14 @@ class OracleExecutor:
         copy_blocks(self.memory, self.memory, within)
         self.swap([], back)
 
-    def submit(self, batch: Batch) -> Done:
+    def submit(self, batch: Batch) -> FinishedStep:
         self.batches.append(batch)
         self.copy(batch.blocks_to_swap_out, batch.blocks_to_copy, batch.blocks_to_swap_in)
         for item in batch.scheduled:
             for position in range(item.start, item.end):
                 block, row = self._slot(item.sequence.block_table, position)
                 self.memory[block][row] = item.sequence.token_ids[position]
-        return Done(StepResult(tuple(self._output(item) for item in batch.scheduled)))
+        return FinishedStep(StepResult(tuple(self._output(item) for item in batch.scheduled)))
 
     def _slot(self, table: list[int], position: int) -> tuple[int, int]:
         return table[position // self.block_size], position % self.block_size

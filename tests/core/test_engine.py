@@ -4,6 +4,7 @@ import pytest
 
 from minillm_serve.core import (
     EngineStalled,
+    FinishedStep,
     FinishReason,
     InvariantViolation,
     Request,
@@ -14,7 +15,6 @@ from minillm_serve.core import (
 from minillm_serve.core.invariants import check_idle
 from tests.core.oracle import (
     VOCAB,
-    Done,
     OracleExecutor,
     expected_tokens,
     make_engine,
@@ -200,7 +200,7 @@ class Forgetful(OracleExecutor):
     """Returns no outputs at all."""
 
     def submit(self, batch):
-        return Done(StepResult(()))
+        return FinishedStep(StepResult(()))
 
 
 def test_an_executor_that_drops_outputs_is_caught():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from minillm_serve.core import (
     BlockManager,
     BlockPool,
     EngineCore,
+    FinishedStep,
     Priority,
     Request,
     SamplingParams,
@@ -216,14 +216,14 @@ class _Model:
         self.block_size = block_size
         self.slots = [[-1] * block_size for _ in range(num_blocks)]
 
-    def submit(self, batch: Batch) -> _Done:
+    def submit(self, batch: Batch) -> FinishedStep:
         """Writes the new tokens of everybody, then reads the whole context of those who sample."""
         size = self.block_size
         for item in batch.scheduled:
             for p in range(item.start, item.end):
                 block = item.sequence.block_table[p // size]
                 self.slots[block][p % size] = item.sequence.token_ids[p]
-        return _Done(StepResult(tuple(self._output(item) for item in batch.scheduled)))
+        return FinishedStep(StepResult(tuple(self._output(item) for item in batch.scheduled)))
 
     def _output(self, item: ScheduledSequence) -> SequenceOutput:
         if not item.samples:
@@ -231,14 +231,3 @@ class _Model:
         size, table = self.block_size, item.sequence.block_table
         read = [self.slots[table[p // size]][p % size] for p in range(item.end)]
         return SequenceOutput((next_token(read),))
-
-
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """A step that has run."""
-
-    result: StepResult
-
-    def wait(self) -> StepResult:
-        """The result, at once."""
-        return self.result
