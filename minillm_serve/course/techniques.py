@@ -89,8 +89,8 @@ TECHNIQUES = {
         4,
         "dynamic batches of up to 8, after 0.1 s at most",
         engine(scheduler="dynamic", max_num_seqs=ROWS, max_queue_delay=0.1),
-        "A batch need not be full to begin. Here people come faster than batches end, so that this "
-        "hardly matters: the longest answer still holds the door shut.",
+        "Nobody waits long for a batch to fill, so batches begin half empty; the longest answer "
+        "still holds the door shut.",
     ),
     "04_continuous": Technique(
         4,
