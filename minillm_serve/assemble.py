@@ -8,7 +8,15 @@ from typing import Any
 
 import torch
 
-from minillm_serve.core import PREFIX_CACHES, Admission, BlockManager, EngineCore, Namespace
+from minillm_serve.core import (
+    PREFIX_CACHES,
+    Admission,
+    BlockManager,
+    EngineCore,
+    Namespace,
+    Speculation,
+)
+from minillm_serve.drafting import choose_lengths, prepare_drafter
 from minillm_serve.models.config import ModelConfig
 from minillm_serve.models.loader import load_config, load_model, load_tokenizer
 from minillm_serve.models.resolve import resolve_model
@@ -17,8 +25,11 @@ from minillm_serve.runtime.attention.registry import select_backend
 from minillm_serve.runtime.build import build_executor, compile_layers, run_largest_step
 from minillm_serve.runtime.device import choose_device, choose_dtype
 from minillm_serve.runtime.kv_cache import KVCache
-from minillm_serve.runtime.sizing import check_fits, default_kv_memory
+from minillm_serve.runtime.sizing import check_fits, default_kv_memory, share_kv_memory
+from minillm_serve.runtime.spec.accept import accept
+from minillm_serve.runtime.spec.verify import Rule
 from minillm_serve.scheduling import Scheduling
+from minillm_serve.speculation import SpeculativeConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +59,7 @@ def assemble(
     attention_backend: str,
     scheduling: Scheduling,
     prefix_cache: str | None,
+    speculation: SpeculativeConfig | None,
     parts: Mapping[str, Any] | None,
     async_scheduling: bool | None,
     enforce_eager: bool,
@@ -71,12 +83,13 @@ def assemble(
     )
     _check_together(given, scheduling, num_blocks=num_blocks, kv_cache_memory=kv_cache_memory)
     _check_prefix_cache(given, prefix_cache)
+    _check_speculation(given, speculation, async_scheduling)
     where, path = choose_device(device), resolve_model(model)
     config = load_config(path)
     kind = choose_dtype(dtype, config.torch_dtype, where)
     if async_scheduling is None:
         # A scheduler of somebody's own need not know of tokens that are still pending.
-        async_scheduling = where.type == "cuda" and given.get("scheduler") is None
+        async_scheduling = where.type == "cuda" and not (speculation or given.get("scheduler"))
     max_model_len = _max_model_len(max_model_len, config)
     needs_window = any(window is not None for window in config.sliding_windows)
     fitted = fit_parts(
@@ -94,6 +107,11 @@ def assemble(
     weights, tokenizer = load_model(path, dtype=kind, device=where), load_tokenizer(path)
     if compile:
         compile_layers(weights)
+    drafting = None
+    if speculation is not None:
+        drafting = prepare_drafter(
+            speculation, weights, path, attention_backend=attention_backend, device=where
+        )
     if num_blocks is None:
         largest_step = partial(
             run_largest_step,
@@ -106,6 +124,8 @@ def assemble(
             max_num_batched_tokens=max_num_batched_tokens,
         )
         memory = kv_cache_memory or default_kv_memory(where, largest_step)
+        if drafting is not None and drafting.kv_config is not None:
+            memory = share_kv_memory(memory, config, drafting.kv_config)
         fits = fitted.kv_budget(
             config, kv_cache_memory=memory, block_size=block_size, dtype_bytes=kind.itemsize
         )
@@ -142,7 +162,13 @@ def assemble(
         async_scheduling=async_scheduling,
         enforce_eager=enforce_eager,
         num_host_blocks=num_host_blocks,
+        drafting=drafting,
+        rule=Rule(
+            getattr(fitted, "accept", None) or accept, always=given.get("accept") is not None
+        ),
     )
+    if speculation is not None:
+        policy.speculation = Speculation(choose_lengths(speculation, executor, policy))
     engine = EngineCore(
         policy,
         executor,
@@ -178,6 +204,21 @@ def _check_prefix_cache(given: Parts, name: str | None) -> None:
         )
     if name is None and given.get("prefix_cache"):
         raise ValueError("prefix_cache=None leaves no place for your prefix_cache part: drop one")
+
+
+def _check_speculation(
+    given: Parts, config: SpeculativeConfig | None, async_scheduling: bool | None
+) -> None:
+    if config is None and given.get("accept"):
+        raise ValueError(
+            "your accept part decides on drafts, and nobody makes any: give speculative_config, "
+            "'ngram' say, as well"
+        )
+    if config is not None and async_scheduling:
+        raise ValueError(
+            "async_scheduling=True: with speculative_config, how many drafts were right must be "
+            "known before the next step is scheduled; drop one of the two"
+        )
 
 
 def _check_limits(**limits: int | None) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from minillm_serve.core import POLICIES, PREFIX_CACHES, SamplingParams
 from minillm_serve.scheduling import PREEMPTIONS, SCHEDULERS
+from minillm_serve.speculation import SpeculativeConfig
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
@@ -20,6 +21,18 @@ def parse_bytes(text: str) -> int:
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is no size: write 1GiB, 512MiB or 4GB")
     return int(float(match[1]) * UNITS[match[2] or ""])
+
+
+def parse_speculation(text: str) -> SpeculativeConfig | None:
+    """Reads a method's name or JSON.
+
+    Raises:
+        argparse.ArgumentTypeError: it is neither, or has a wrong value.
+    """
+    try:
+        return SpeculativeConfig.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +58,12 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         choices=[*PREFIX_CACHES, "none"],
         help="keeps the KV of prompts for others that begin alike (default: %(default)s)",
     )
+    group.add_argument(
+        "--speculative-config",
+        type=parse_speculation,
+        help="guess tokens and verify them: ngram, eagle, early_exit, or JSON as in "
+        '{"method": "ngram", "num_speculative_tokens": 8}',
+    )
     group = parser.add_argument_group("scheduling")
     group.add_argument(
         "--scheduler", default="continuous", choices=SCHEDULERS, help="(default: %(default)s)"
@@ -68,7 +87,7 @@ def engine_arguments(options: argparse.Namespace) -> dict[str, Any]:
     names = (
         "model dtype device block_size num_blocks kv_cache_memory max_num_seqs "
         "max_num_batched_tokens max_model_len attention_backend seed "
-        "scheduler policy swap_space preemption prefix_cache"
+        "scheduler policy swap_space preemption prefix_cache speculative_config"
     )
     read = {name: getattr(options, name) for name in names.split() if hasattr(options, name)}
     return {name: None if value == "none" else value for name, value in read.items()}

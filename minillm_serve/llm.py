@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from minillm_serve.assemble import assemble
-from minillm_serve.core import Policy, PrefixStats, Request, SamplingParams
+from minillm_serve.core import Policy, PrefixStats, Request, SamplingParams, SpecStats
 from minillm_serve.llm_engine import LLMEngine
 from minillm_serve.outputs import RequestOutput
 from minillm_serve.progress import Progress
@@ -23,6 +23,7 @@ from minillm_serve.prompts import (
     one_salt_each,
 )
 from minillm_serve.scheduling import Scheduling
+from minillm_serve.speculation import SpeculativeConfig
 from minillm_serve.stream import TextStream
 
 
@@ -51,6 +52,10 @@ class LLM:
         preemption: "recompute", "swap", or "auto", which takes what costs less.
         prefix_cache: "hash" or "radix": keep the KV of prompts and answers while there is room, for
             whoever comes with the same beginning. None computes everything.
+        speculative_config: guess several tokens and verify them in one step: "ngram", "eagle",
+            "early_exit", or {"method": ..., "num_speculative_tokens": ...}; see
+            `SpeculativeConfig`. Greedy requests and requests with a seed get the very tokens that
+            they would get without; others get tokens of the same distribution.
         max_num_waiting: refuse further requests (`core.Overloaded`) while so many wait.
         parts: parts of your own for slots of the engine, as in `{"block_pool": MyBlockPool}`; what
             each slot takes is in `minillm_serve.parts.SLOTS`. On start one line on stderr tells
@@ -98,6 +103,7 @@ class LLM:
         preemption: str = "auto",
         max_num_waiting: int | None = None,
         prefix_cache: str | None = "hash",
+        speculative_config: str | Mapping[str, Any] | SpeculativeConfig | None = None,
         parts: Mapping[str, Any] | None = None,
         async_scheduling: bool | None = None,
         enforce_eager: bool = False,
@@ -125,6 +131,7 @@ class LLM:
                 max_num_waiting=max_num_waiting,
             ),
             prefix_cache=prefix_cache,
+            speculation=SpeculativeConfig.of(speculative_config),
             parts=parts,
             async_scheduling=async_scheduling,
             enforce_eager=enforce_eager,
@@ -239,6 +246,11 @@ class LLM:
     def prefix_stats(self) -> PrefixStats:
         """What the prefix cache holds, and what it was good for since the last reset."""
         return self.engine.prefix_stats
+
+    @property
+    def spec_stats(self) -> SpecStats:
+        """Drafts so far, and how many of them were right; zeros without `speculative_config`."""
+        return self.engine.spec_stats
 
     def reset_prefix_cache(self) -> bool:
         """Forgets all cached KV and begins to count anew; False, and nothing, while any run."""

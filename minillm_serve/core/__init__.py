@@ -48,12 +48,22 @@ from minillm_serve.core.scheduler import (
     StaticScheduler,
 )
 from minillm_serve.core.sharing import PrefixStats, SharedBlocks
+from minillm_serve.core.speculation import (
+    AdaptiveLengths,
+    DraftLengths,
+    FixedLengths,
+    SpecCounter,
+    SpecStats,
+    Speculation,
+    StepCosts,
+)
 from minillm_serve.core.swap_space import RecoveryCost, SwapSpace
 from minillm_serve.core.trace_events import chrome_trace
 
 __all__ = [
     "POLICIES",
     "PREFIX_CACHES",
+    "AdaptiveLengths",
     "Admission",
     "AdmissionPolicy",
     "Batch",
@@ -62,6 +72,7 @@ __all__ = [
     "BlockPool",
     "ContinuousScheduler",
     "Copy",
+    "DraftLengths",
     "DynamicScheduler",
     "EngineCore",
     "EngineStalled",
@@ -69,6 +80,7 @@ __all__ = [
     "FinishReason",
     "FinishedStep",
     "FirstComeFirstServed",
+    "FixedLengths",
     "HashPrefixCache",
     "InvariantViolation",
     "Logprob",
@@ -99,7 +111,11 @@ __all__ = [
     "SharedBlocks",
     "ShortestFirst",
     "Span",
+    "SpecCounter",
+    "SpecStats",
+    "Speculation",
     "StaticScheduler",
+    "StepCosts",
     "StepHandle",
     "StepRecord",
     "StepResult",

@@ -1,6 +1,6 @@
 """What a step is to run (`Batch`), and what came out of it (`StepResult`)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from minillm_serve.core.logprobs import TokenLogprobs
 from minillm_serve.core.request import FinishReason, Sequence
@@ -11,19 +11,28 @@ class ScheduledSequence:
     """The slice of one sequence that a step computes: positions [start, start + num_tokens).
 
     A new prompt, a chunk of a prompt, one decode token and a resumed sequence differ only in
-    these two numbers.
+    these two numbers. Drafts, which are tokens that somebody guessed, stand behind the sequence's
+    own tokens, and are computed to find out whether they are right:
+
+        [ ... computed | own tokens | drafts ]
+                       start        known_end    end
 
     Attributes:
         sequence: whose tokens.
         start: first position computed; everything before it is in the KV cache.
-        num_tokens: at least 1.
+        num_tokens: at least 1, drafts included.
         samples: the slice reaches the end of the sequence, so that a token is sampled after it.
+        num_drafts: drafts that it may have in this step. The executor asks its drafter for them,
+            and computes fewer if it gets fewer. 0 unless it samples.
+        draft_token_ids: the drafts, as soon as the executor knows them.
     """
 
     sequence: Sequence
     start: int
     num_tokens: int
     samples: bool
+    num_drafts: int = 0
+    draft_token_ids: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, sequence: Sequence, num_tokens: int) -> "ScheduledSequence":
@@ -35,6 +44,20 @@ class ScheduledSequence:
     def end(self) -> int:
         """Position after the last one computed."""
         return self.start + self.num_tokens
+
+    @property
+    def known_end(self) -> int:
+        """Position after the last of the sequence's own tokens that is computed."""
+        return self.end - self.num_drafts
+
+    def with_room(self, num_drafts: int) -> "ScheduledSequence":
+        """The same slice, with room for so many drafts behind it."""
+        num_tokens = self.known_end - self.start + num_drafts
+        return replace(self, num_tokens=num_tokens, num_drafts=num_drafts)
+
+    def with_drafts(self, token_ids: tuple[int, ...]) -> "ScheduledSequence":
+        """The same slice, with exactly these drafts behind it."""
+        return replace(self.with_room(len(token_ids)), draft_token_ids=token_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +147,24 @@ class SequenceOutput:
     """What a step gave one scheduled sequence.
 
     Attributes:
-        token_ids: the sampled ids; empty if the slice did not reach the sequence's end.
+        token_ids: the sampled ids; empty if the slice did not reach the sequence's end. If there
+            were drafts: as many of them as were right, and one more.
         logprobs: one entry a sampled id, if the request wants them.
         prompt_logprobs: entries that follow `Sequence.prompt_logprobs`, if it wants those.
+        draft_token_ids: the drafts that were verified.
         error: set if this sequence alone failed (non-finite logits, say).
     """
 
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    draft_token_ids: tuple[int, ...] = ()
     error: str | None = None
+
+    @property
+    def num_accepted(self) -> int:
+        """Drafts that were right."""
+        return max(0, len(self.token_ids) - 1) if self.draft_token_ids else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +183,16 @@ class SequenceUpdate:
         new_token_ids: ids appended in this step, the stop token included.
         logprobs: one entry a new id, if the request wants them.
         finish_reason: set in the last update of a sequence, which comes exactly once.
+        draft_token_ids: what was guessed of them. (The new ids begin with what was right of it.)
+        num_accepted: new ids that were guessed.
     """
 
     sequence: Sequence
     new_token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
     finish_reason: FinishReason | None = None
+    draft_token_ids: tuple[int, ...] = ()
+    num_accepted: int = 0
 
     @property
     def request_id(self) -> str:

@@ -138,6 +138,12 @@ class BlockManager:
             self.swap_space.move_in(sequence)
         return True
 
+    def trim(self, sequence: Sequence) -> None:
+        """Gives back the blocks behind a sequence's last token: drafts were there, and wrong."""
+        table, wanted = sequence.block_table, self.num_blocks_for(len(sequence))
+        while len(table) > wanted:
+            self.pool.release(table.pop())
+
     def promise(self, sequence: Sequence, num_tokens: int) -> None:
         """Lets others share what the next step writes of a sequence, up to so many tokens."""
         self.shared.promise(sequence, num_tokens)

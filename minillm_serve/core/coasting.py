@@ -8,6 +8,7 @@ from itertools import repeat
 
 from minillm_serve.core.request import Sequence
 from minillm_serve.core.scheduler import Scheduler
+from minillm_serve.core.scheduler.endings import tokens_left
 
 
 def quiet_steps(scheduler: Scheduler) -> int:
@@ -18,7 +19,7 @@ def quiet_steps(scheduler: Scheduler) -> int:
     let in is for the caller to know: not if the last step let nobody in and nothing has changed.
     """
     running = scheduler.running
-    if not running or scheduler.leaving or not scheduler.is_steady:
+    if not running or scheduler.leaving or not scheduler.is_steady or scheduler.speculation:
         return 0
     steps = min(_steps_left(scheduler, sequence) for sequence in running) - 1
     free = scheduler.blocks.num_available
@@ -41,10 +42,7 @@ def _steps_left(scheduler: Scheduler, sequence: Sequence) -> int:
     """Tokens until the sequence ends by its length; 0 if it is not decoding."""
     if sequence.num_uncomputed != 1 or sequence.num_under_way:
         return 0
-    room = scheduler.max_len - len(sequence)
-    if sequence.params.max_tokens is not None:
-        room = min(room, sequence.params.max_tokens - sequence.num_output_tokens)
-    return room
+    return tokens_left(sequence, scheduler.max_len)
 
 
 def _num_missing(scheduler: Scheduler, steps: int) -> int:

@@ -19,6 +19,7 @@ from minillm_serve.core.request_book import RequestBook
 from minillm_serve.core.scheduler import Scheduler
 from minillm_serve.core.sharing import PrefixStats
 from minillm_serve.core.snapshot import snapshot
+from minillm_serve.core.speculation import SpecStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,12 @@ class EngineCore:
     def prefix_stats(self) -> PrefixStats:
         """What the prefix cache holds, and what it was good for since the last reset."""
         return self.scheduler.blocks.stats
+
+    @property
+    def spec_stats(self) -> SpecStats:
+        """Drafts so far, and how many of them were right."""
+        speculation = self.scheduler.speculation
+        return speculation.stats if speculation is not None else SpecStats()
 
     def reset_prefix_cache(self) -> bool:
         """Forgets all cached blocks, and begins to count anew; False while anybody is served."""

@@ -39,6 +39,9 @@ class Executor(Protocol):
     One sequence may read what another one writes in the same step (they share a prefix): in each
     layer the keys and values of the whole batch are written before any query looks at them.
 
+    Where a slice has room for drafts (`ScheduledSequence.num_drafts`), the executor may put tokens
+    that it guesses; it then says how many of them were right. It need not guess.
+
     A scheduled position at or past the end of `Sequence.token_ids` is a pending token: the one
     that the step submitted just before samples for this sequence. (Should that step fail, any
     token will do: the sequence has ended.)

@@ -2,10 +2,11 @@
 
 from collections import Counter
 
-from minillm_serve.core.batch import Batch
+from minillm_serve.core.batch import Batch, ScheduledSequence
 from minillm_serve.core.errors import InvariantViolation
 from minillm_serve.core.request import Sequence, SequenceStatus
 from minillm_serve.core.scheduler.base import Scheduler
+from minillm_serve.core.scheduler.endings import is_full
 
 
 def check_invariants(scheduler: Scheduler) -> None:
@@ -44,8 +45,10 @@ def check_batch(scheduler: Scheduler, batch: Batch) -> None:
         _expect(sequence.status is SequenceStatus.RUNNING, f"scheduled, not running: {sequence}")
         _expect(item.num_tokens >= 1, f"computes no token: {item}")
         _expect(item.start == sequence.num_computed, f"starts at the wrong position: {item}")
-        _expect(item.end <= len(sequence), f"computes past the end: {item}")
-        _expect(item.samples == (item.end == len(sequence)), f"wrong 'samples': {item}")
+        _expect(item.known_end > item.start, f"computes nothing but drafts: {item}")
+        _expect(item.known_end <= len(sequence), f"computes past the end: {item}")
+        _expect(item.samples == (item.known_end == len(sequence)), f"wrong 'samples': {item}")
+        _check_drafts(scheduler, item)
         covered = len(sequence.block_table) * scheduler.blocks.block_size
         _expect(item.end <= covered, f"has blocks for {covered} tokens only: {item}")
     _check_copies(batch)
@@ -99,6 +102,16 @@ def _check_depth(scheduler: Scheduler, sequence: Sequence) -> None:
     _expect(indexed == wanted, f"the first {depth} blocks should be indexed: {sequence}")
     whole = sequence.num_computed // scheduler.blocks.block_size
     _expect(depth <= whole, f"{depth} blocks are indexed, {whole} are full: {sequence}")
+
+
+def _check_drafts(scheduler: Scheduler, item: ScheduledSequence) -> None:
+    if not item.num_drafts:
+        return
+    sequence = item.sequence
+    _expect(item.samples, f"drafts behind a slice that does not sample: {item}")
+    # One more token comes than drafts are right, and then it may be full, but not fuller.
+    last = len(sequence) + item.num_drafts
+    _expect(not is_full(sequence, last, scheduler.max_len), f"drafts past the end: {item}")
 
 
 def _check_copies(batch: Batch) -> None:

@@ -16,6 +16,8 @@ class RequestMetrics:
         num_output_tokens: tokens generated, of all answers together.
         num_preemptions: how often it lost its blocks.
         num_cached_tokens: tokens of its prompt that the prefix cache had when it was let in.
+        num_draft_tokens: tokens that were guessed for it.
+        num_accepted_tokens: those of them that were right: part of its output tokens.
     """
 
     arrival_time: float
@@ -26,6 +28,8 @@ class RequestMetrics:
     num_output_tokens: int = 0
     num_preemptions: int = 0
     num_cached_tokens: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
 
     @property
     def ttft(self) -> float | None:

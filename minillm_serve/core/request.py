@@ -99,6 +99,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "__weakref__",  # drafters keep what they know of a sequence as long as it lives
         "arrival_time",
         "block_table",
         "error",

@@ -58,6 +58,8 @@ class RequestBook:
                 metrics.first_token_time = now
             metrics.last_token_time = now
             metrics.num_output_tokens += len(update.new_token_ids)
+            metrics.num_draft_tokens += len(update.draft_token_ids)
+            metrics.num_accepted_tokens += update.num_accepted
         if update.finish_reason:
             self.close(update.sequence, now)
 

@@ -8,6 +8,7 @@ Symbols in shapes: T tokens, H query heads, H_kv key/value heads, D head dim, V 
 """
 
 from abc import ABC, abstractmethod
+from itertools import islice
 from typing import Protocol
 
 import torch
@@ -159,13 +160,20 @@ class Transformer(nn.Module):
         return sum((linear.coded or linear.weight).nbytes for linear in linears)
 
     @torch.inference_mode()
-    def forward(self, token_ids: Tensor, positions: Tensor, attend: Attend | FusedAttend) -> Tensor:
-        """Runs all layers over the tokens of one step.
+    def forward(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        attend: Attend | FusedAttend,
+        num_layers: int | None = None,
+    ) -> Tensor:
+        """Runs all layers, or the first few, over the tokens of one step.
 
         Args:
             token_ids: int64 ``[T]``.
             positions: int64 ``[T]``, each token's place in its own sequence, from 0.
             attend: what happens between the tokens.
+            num_layers: run so many layers only, then the final norm; by default all.
 
         Returns:
             ``[T, hidden]``, after the final norm.
@@ -173,7 +181,7 @@ class Transformer(nn.Module):
         x = self.embedding(token_ids)
         cos, sin = rotation(positions, self.frequencies, x.dtype)
         residual = torch.zeros_like(x)
-        for layer in self.layers:
+        for layer in islice(self.layers, num_layers):
             x, residual = layer(x, residual, cos, sin, attend)
         return self.norm.after_adding(x, residual)[0]
 

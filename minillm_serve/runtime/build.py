@@ -12,8 +12,11 @@ from minillm_serve.core.sampling_params import SamplingParams
 from minillm_serve.models.transformer import DecoderLayer, Transformer
 from minillm_serve.runtime.attention.base import AttentionBackend
 from minillm_serve.runtime.cuda_graphs import CudaCapture, GraphRunner
+from minillm_serve.runtime.forward import Forward
 from minillm_serve.runtime.host_blocks import HostBlocks
 from minillm_serve.runtime.kv_cache import KVCache
+from minillm_serve.runtime.spec.drafter import Drafting
+from minillm_serve.runtime.spec.verify import PAPERS_RULE, Rule
 from minillm_serve.runtime.torch_executor import TorchExecutor
 
 
@@ -30,10 +33,16 @@ def build_executor(
     async_scheduling: bool = False,
     enforce_eager: bool = False,
     num_host_blocks: int = 0,
+    drafting: Drafting | None = None,
+    rule: Rule = PAPERS_RULE,
 ) -> TorchExecutor:
-    """Allocates the KV cache and builds an executor over it; see `LLM` for the arguments.
+    """Allocates the KV cache and builds an executor over it.
 
-    (There, `num_host_blocks` is as many as `swap_space` holds.)
+    Args:
+        num_host_blocks: as many as `swap_space` holds.
+        drafting: what makes the drafter, if there is to be one.
+        rule: by which drafts stay.
+        others: see `LLM`.
     """
     recorded = device.type == "cuda" and not enforce_eager and backend.capabilities.can_be_recorded
     kv_cache = KVCache.allocate(
@@ -56,6 +65,20 @@ def build_executor(
             device=device,
             capture=CudaCapture(),
         )
+    caches, drafter = [kv_cache], None
+    if drafting is not None:
+        own_cache = None
+        if drafting.kv_config is not None:
+            own_cache = KVCache.allocate(
+                drafting.kv_config,
+                num_blocks=num_blocks,
+                block_size=block_size,
+                dtype=dtype,
+                device=device,
+            )
+            caches.append(own_cache)
+        target = Forward(model, kv_cache, backend, max_model_len=max_model_len)
+        drafter = drafting.make(target, own_cache)
     threaded = async_scheduling and device.type == "cpu"
     return TorchExecutor(
         model,
@@ -64,7 +87,9 @@ def build_executor(
         max_model_len=max_model_len,
         threaded=threaded,
         make_graphs=make_graphs,
-        host_blocks=HostBlocks(kv_cache, num_host_blocks) if num_host_blocks else None,
+        host_blocks=[HostBlocks(c, num_host_blocks) for c in caches] if num_host_blocks else (),
+        drafter=drafter,
+        rule=rule,
     )
 
 

@@ -52,7 +52,8 @@ class GraphRunner:
     """Replays decode steps of up to `most_rows` sequences.
 
     Args:
-        forward: gives the logits [R, V] of a step's inputs; it must not look at them on the host.
+        forward: gives the last layer's output [T, hidden] for a step's inputs, and looks at
+            nothing on the host.
         most_rows: sequences of the largest step.
         table_width: blocks of the longest sequence (W).
         max_seq_len: tokens of the longest sequence.
@@ -97,7 +98,7 @@ class GraphRunner:
         return Padding(rows, self.spare_block)
 
     def run(self, inputs: StepInputs) -> Tensor:
-        """Logits [S, V] of the step's own rows. They stay until the next call."""
+        """[S, hidden] of the step's own rows. They stay until the next call."""
         rows = len(inputs.token_ids)
         fixed, given = _first_rows(self._fixed, rows), inputs.attention
         fixed.token_ids.copy_(inputs.token_ids)
@@ -160,7 +161,8 @@ def _fixed_inputs(
         num_scheduled=rows,
         sampled=list(range(rows)),
         choices=[],
-        logprob_rows=[],
+        first_choices=[],
+        drafts=[],
         prompts=[],
         logit_rows=torch.arange(rows, device=device),
         pending_rows=filled(0),
@@ -185,7 +187,8 @@ def _first_rows(inputs: StepInputs, rows: int) -> StepInputs:
         num_scheduled=rows,
         sampled=inputs.sampled[:rows],
         choices=[],
-        logprob_rows=[],
+        first_choices=[],
+        drafts=[],
         prompts=[],
         logit_rows=inputs.logit_rows[:rows],
         pending_rows=inputs.pending_rows,

@@ -32,12 +32,14 @@ class StepInputs:
         positions: [T] int64, where each token stands in its own sequence.
         attention: which rows are whose.
         num_scheduled: entries of the batch.
-        sampled: indices into `Batch.scheduled` of those after which a token is sampled.
-        choices: what each of these samples hangs on.
-        logprob_rows: indices into `sampled` of those whose log probabilities are wanted.
+        sampled: indices into `Batch.scheduled` of those after which tokens are sampled.
+        choices: what each sample hangs on: one for each of `sampled`, and behind it one more for
+            each of its drafts.
+        first_choices: where those of each of `sampled` begin, and at the end their number.
+        drafts: for each of `sampled`, its drafts.
         prompts: stretches of prompt whose log probabilities are wanted.
-        logit_rows: [R] int64, the rows that need logits: the last of each sampled sequence, then
-            those of the prompts. All other rows never see the output head.
+        logit_rows: [R] int64, the rows that need logits: of each choice, then those of the prompts.
+            All other rows never see the output head.
         pending_rows: [Q] int64, rows whose token is pending.
         pending_from: [Q] int64, which sample of the step before each of them is.
         is_padded: rows were added, up to a size for which there is a CUDA graph.
@@ -49,12 +51,18 @@ class StepInputs:
     num_scheduled: int
     sampled: list[int]
     choices: list[Choice]
-    logprob_rows: list[int]
+    first_choices: list[int]
+    drafts: list[tuple[int, ...]]
     prompts: list["PromptStretch"]
     logit_rows: Tensor
     pending_rows: Tensor
     pending_from: Tensor
     is_padded: bool = False
+
+    @property
+    def logprob_rows(self) -> list[int]:
+        """Indices of the choices whose log probabilities are wanted."""
+        return [row for row, c in enumerate(self.choices) if c.params.logprobs is not None]
 
 
 class PromptStretch(NamedTuple):
@@ -108,9 +116,14 @@ def build_inputs(
     scheduled = batch.scheduled
     ends = list(accumulate(s.num_tokens for s in scheduled))
     sampled = [index for index, s in enumerate(scheduled) if s.samples]
-    choices = [Choice.of(scheduled[index].sequence) for index in sampled]
+    choices = [choice for index in sampled for choice in Choice.all_of(scheduled[index])]
+    drafts = [scheduled[index].draft_token_ids for index in sampled]
     prompts = _prompt_stretches(scheduled, ends)
-    logit_rows = [ends[index] - 1 for index in sampled]
+    logit_rows = [
+        row
+        for index, guessed in zip(sampled, drafts, strict=True)
+        for row in range(ends[index] - 1 - len(guessed), ends[index])
+    ]
     for stretch in prompts:
         logit_rows += range(stretch.row, stretch.row + len(stretch.token_ids))
     picked = (logit_rows, *_pending(scheduled, ends, before or {}))
@@ -132,7 +145,8 @@ def build_inputs(
         num_scheduled=len(scheduled),
         sampled=sampled,
         choices=choices,
-        logprob_rows=[row for row, c in enumerate(choices) if c.params.logprobs is not None],
+        first_choices=[0, *accumulate(len(guessed) + 1 for guessed in drafts)],
+        drafts=drafts,
         prompts=prompts,
         logit_rows=logits,
         pending_rows=pending,
@@ -151,9 +165,9 @@ def _rows(scheduled: Scheduled, block_size: int, padding: Padding | None) -> lis
         tables[row, where // block_size].astype(np.int64) * block_size + where % block_size
         for row, where in enumerate(positions)
     ]
-    ids = []
+    ids = list[int]()
     for s in scheduled:
-        known = s.sequence.token_ids[s.start : s.end]
+        known = [*s.sequence.token_ids[s.start : s.known_end], *s.draft_token_ids]
         ids += known + [0] * (s.num_tokens - len(known))
     counts = [s.num_tokens for s in scheduled] + [1] * extra
     return [
@@ -180,7 +194,7 @@ def _pending(
     scheduled: Scheduled, ends: list[int], before: Mapping[Sequence, int]
 ) -> tuple[list[int], list[int]]:
     """Rows whose token is pending, and which sample of the step before each of them is."""
-    rows = [i for i, s in enumerate(scheduled) if s.end > len(s.sequence.token_ids)]
+    rows = [i for i, s in enumerate(scheduled) if s.known_end > len(s.sequence.token_ids)]
     return [ends[i] - 1 for i in rows], [before[scheduled[i].sequence] for i in rows]
 
 

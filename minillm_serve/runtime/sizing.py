@@ -125,6 +125,12 @@ def num_kv_blocks(
     return kv_cache_memory // block_bytes
 
 
+def share_kv_memory(memory: int, config: ModelConfig, drafter: ModelConfig) -> int:
+    """Bytes that the model's KV gets if a drafter has as many blocks beside it."""
+    own, other = config.kv_bytes_per_token(1), drafter.kv_bytes_per_token(1)
+    return int(memory * own / (own + other))
+
+
 def check_fits(
     config: ModelConfig,
     *,

@@ -1,6 +1,7 @@
 """Runs batches with torch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Items
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -10,17 +11,17 @@ from torch import Tensor
 from minillm_serve.core.batch import Batch, StepResult
 from minillm_serve.core.request import Sequence
 from minillm_serve.models.transformer import Transformer
-from minillm_serve.runtime.attention.base import (
-    AttentionBackend,
-    FusedPagedAttention,
-    PagedAttention,
-)
+from minillm_serve.runtime.attention.base import AttentionBackend
 from minillm_serve.runtime.cuda_graphs import GraphRunner
 from minillm_serve.runtime.device import Arrival, working_on
+from minillm_serve.runtime.forward import Forward
 from minillm_serve.runtime.host_blocks import HostBlocks
 from minillm_serve.runtime.inputs import StepInputs, build_inputs
 from minillm_serve.runtime.kv_cache import KVCache
 from minillm_serve.runtime.sampling.outputs import Reading, read_logits
+from minillm_serve.runtime.spec.drafter import Drafter
+from minillm_serve.runtime.spec.fill_in import fill_in
+from minillm_serve.runtime.spec.verify import PAPERS_RULE, Rule
 from minillm_serve.runtime.threads import share_threads
 
 
@@ -56,14 +57,21 @@ class TorchExecutor:
 
     A sampled token that the next step needs stays on the device; the host reads it as well, later.
 
+    With a drafter a step is three: drafts are made, verified together with everything else, and the
+    drafter looks at what the model made of them. (How many were right must be known before the next
+    step is scheduled, so that steps do not overlap then.)
+
     Args:
         model: in evaluation mode, on the cache's device.
         kv_cache: sized like the scheduler's pool.
         backend: attends.
         max_model_len: no position reaches it; by default the model's own limit.
-        threaded: run steps in a thread, in the order of their submission.
+        threaded: run steps in a thread, in the order of their submission. Not with a drafter.
         make_graphs: records decode steps, given what runs one.
-        host_blocks: where preempted sequences' blocks go, if they are swapped at all.
+        host_blocks: where preempted sequences' blocks go, if they are swapped at all: of the cache,
+            and of the drafter's.
+        drafter: makes drafts, where the scheduler has room for any.
+        rule: by which drafts stay.
     """
 
     def __init__(
@@ -75,15 +83,20 @@ class TorchExecutor:
         max_model_len: int | None = None,
         threaded: bool = False,
         make_graphs: Callable[[Callable[[StepInputs], Tensor]], GraphRunner] | None = None,
-        host_blocks: HostBlocks | None = None,
+        host_blocks: Items[HostBlocks] = (),
+        drafter: Drafter | None = None,
+        rule: Rule = PAPERS_RULE,
     ) -> None:
+        if threaded and drafter is not None:
+            raise ValueError("a drafter needs each step's result before the next: not threaded")
         self.model = model
         self.kv_cache = kv_cache
         self.backend = backend
         self.host_blocks = host_blocks
+        self.drafter = drafter
+        self.rule = rule
         self.device = kv_cache.k[0].device
-        length = max_model_len or model.config.max_position_embeddings
-        self.write_rotated = backend.rotating_writer(model.frequencies, length)
+        self._forward = Forward(model, kv_cache, backend, max_model_len=max_model_len)
         with working_on(self.device):
             self.graphs = make_graphs(self.forward) if make_graphs is not None else None
         self._thread = ThreadPoolExecutor(1, initializer=share_threads) if threaded else None
@@ -96,7 +109,13 @@ class TorchExecutor:
         with working_on(self.device):
             return self._submit(batch)
 
+    @torch.inference_mode()
     def _submit(self, batch: Batch) -> RunningStep | QueuedStep:
+        drawn: dict[Sequence, Tensor] = {}
+        if self._thread is None:
+            self._copy_blocks(batch)
+        if self.drafter is not None:
+            batch, drawn = fill_in(batch, self.drafter)
         inputs = build_inputs(
             batch,
             block_size=self.kv_cache.block_size,
@@ -105,49 +124,44 @@ class TorchExecutor:
             padding=self.graphs.padding_for(batch) if self.graphs is not None else None,
             cascade=self.backend.capabilities.cascade,
         )
-        rows = {batch.scheduled[index].sequence: row for row, index in enumerate(inputs.sampled)}
-        if self._thread is None:
-            step: RunningStep | QueuedStep = self._run(inputs, batch)
-        else:
-            step = QueuedStep(self._thread.submit(lambda: self._run(inputs, batch).wait()))
-        self._rows = rows
-        return step
+        samplers = [batch.scheduled[index].sequence for index in inputs.sampled]
+        self._rows = dict(zip(samplers, inputs.first_choices, strict=False))
+        if self._thread is not None:
+            return QueuedStep(self._thread.submit(self._run_later, inputs, batch))
+        probs = {s: drawn[sequence] for s, sequence in enumerate(samplers) if sequence in drawn}
+        return self._run(inputs, batch, probs)
 
     @torch.inference_mode()
-    def _run(self, inputs: StepInputs, batch: Batch) -> RunningStep:
+    def _run_later(self, inputs: StepInputs, batch: Batch) -> StepResult:
         self._copy_blocks(batch)
+        return self._run(inputs, batch, {}).wait()
+
+    def _run(self, inputs: StepInputs, batch: Batch, drawn: Mapping[int, Tensor]) -> RunningStep:
         before, self._tokens = self._tokens, None
         if before is not None and len(inputs.pending_rows):
             inputs.token_ids[inputs.pending_rows] = before[inputs.pending_from]
         if self.graphs is not None and inputs.is_padded:
-            logits = self.graphs.run(inputs)
+            hidden = self.graphs.run(inputs)
         else:
-            logits = self.forward(inputs)
-        last = inputs.token_ids[inputs.logit_rows[: len(inputs.sampled)]]
-        reading = read_logits(logits, inputs, last)
+            hidden = self.forward(inputs)
+        if self.drafter is not None:
+            self.drafter.observe(batch, inputs, hidden)
+        logits = self.model.logits(hidden[inputs.logit_rows])
+        last = inputs.token_ids[inputs.logit_rows[: len(inputs.choices)]]
+        reading = read_logits(logits, inputs, last, drawn, self.rule)
         self._tokens = reading.tokens
         return RunningStep(reading.to_host(), Arrival(self.device))
 
-    def _copy_blocks(self, batch: Batch) -> None:
-        """In the order that `core.executor.Executor` asks for."""
-        if self.host_blocks is not None:
-            self.host_blocks.swap(batch.blocks_to_swap_out, ())
-        self.kv_cache.copy_blocks(batch.blocks_to_copy)
-        if self.host_blocks is not None:
-            self.host_blocks.swap((), batch.blocks_to_swap_in)
-
     def forward(self, inputs: StepInputs) -> Tensor:
-        """Logits [R, V] of `inputs.logit_rows`."""
-        config = self.model.config
-        paged = PagedAttention(
-            self.backend,
-            self.kv_cache,
-            inputs.attention,
-            scale=config.head_dim**-0.5,
-            windows=config.sliding_windows,
-        )
-        attend: PagedAttention | FusedPagedAttention = paged
-        if self.write_rotated is not None:
-            attend = FusedPagedAttention(paged, inputs.positions, self.write_rotated)
-        hidden = self.model(inputs.token_ids, inputs.positions, attend)
-        return self.model.logits(hidden[inputs.logit_rows])
+        """What the model makes of a step's rows, before the output head: [T, hidden]."""
+        return self._forward.hidden(inputs.token_ids, inputs.positions, inputs.attention)
+
+    def _copy_blocks(self, batch: Batch) -> None:
+        """In the order that `core.executor.Executor` asks for; what drafters keep goes along."""
+        for host in self.host_blocks:
+            host.swap(batch.blocks_to_swap_out, ())
+        self.kv_cache.copy_blocks(batch.blocks_to_copy)
+        if self.drafter is not None and self.drafter.kv_cache is not None:
+            self.drafter.kv_cache.copy_blocks(batch.blocks_to_copy)
+        for host in self.host_blocks:
+            host.swap((), batch.blocks_to_swap_in)

@@ -210,7 +210,7 @@ def test_recordings_read_the_same_places_at_every_step(model, make):
     executor = make(recorded=True)
     forward = executor.model.forward
 
-    def watch(token_ids, positions, attend):
+    def watch(token_ids, positions, attend, num_layers=None):
         places = seen.setdefault(len(token_ids), set())
         metadata = attend.metadata
         places.add(

@@ -4,6 +4,7 @@ import time
 from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from typing import ClassVar
 
@@ -16,12 +17,13 @@ from minillm_serve.core.batch import (
 )
 from minillm_serve.core.block_manager import BlockManager
 from minillm_serve.core.errors import InvariantViolation
-from minillm_serve.core.request import FinishReason, Sequence, SequenceStatus
+from minillm_serve.core.request import NEVER, FinishReason, Sequence, SequenceStatus
 from minillm_serve.core.scheduler.endings import is_full, is_gone, take_tokens
 from minillm_serve.core.scheduler.flights import Flights
 from minillm_serve.core.scheduler.policy import FirstComeFirstServed, Policy
 from minillm_serve.core.scheduler.queue import Deadlines, WaitingQueue
 from minillm_serve.core.scheduler.siblings import Siblings, family
+from minillm_serve.core.speculation.drafting import Speculation
 
 
 class Scheduler(ABC):
@@ -47,6 +49,7 @@ class Scheduler(ABC):
 
     Attributes:
         clock: the time in seconds; the engine hands over its own.
+        speculation: how many drafts who gets, if there is somebody to make any.
         waiting: in order of rank.
         siblings: further answers of requests whose first one is still reading the prompt.
         running: in order of rank, if all come in by `admit`.
@@ -87,6 +90,7 @@ class Scheduler(ABC):
         self.max_len = max_len
         self.policy = policy or FirstComeFirstServed()
         self.clock: Callable[[], float] = time.monotonic
+        self.speculation: Speculation | None = None
         self.waiting = WaitingQueue()
         self.siblings = Siblings()
         self.deadlines = Deadlines()
@@ -153,9 +157,19 @@ class Scheduler(ABC):
         """Chooses what the next step runs, and gives those sequences their blocks."""
 
     def next_batch(self) -> Batch:
-        """What the next step runs: what `schedule` chose, and the copies that it led to."""
+        """What the next step runs: what `schedule` chose, room for drafts if they pay, and the
+        copies that all this led to.
+        """
         batch = self.schedule()
-        return self.blocks.complete(batch) if batch.scheduled else batch
+        if not batch.scheduled:
+            return batch
+        if self.speculation is not None and not batch.preempted:
+            budget = self.max_num_batched_tokens - batch.num_tokens
+            scheduled = self.speculation.add_drafts(
+                batch.scheduled, self.blocks, budget=budget, max_len=self.max_len
+            )
+            batch = replace(batch, scheduled=scheduled)
+        return self.blocks.complete(batch)
 
     def admit(self, sequence: Sequence) -> None:
         """Moves a waiting sequence into the running set. It needs its blocks as well."""
@@ -267,11 +281,25 @@ class Scheduler(ABC):
             return SequenceUpdate(sequence, finish_reason=FinishReason.ERROR)
         sequence.prompt_logprobs.extend(output.prompt_logprobs)
         kept, reason = take_tokens(sequence, output.token_ids, self.max_len)
+        # What stands behind a token that ends the sequence is nobody's any more.
+        accepted = min(output.num_accepted, len(kept))
+        if item.num_drafts:
+            self._keep_drafts(sequence, len(output.draft_token_ids), accepted)
         if reason is not None:
             self._end(sequence, reason)
         elif kept:
             self._queue_siblings(sequence)
-        return SequenceUpdate(sequence, kept, output.logprobs[: len(kept)], reason)
+        logprobs, drafts = output.logprobs[: len(kept)], output.draft_token_ids
+        return SequenceUpdate(sequence, kept, logprobs, reason, drafts, accepted)
+
+    def _keep_drafts(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
+        """Drafts that were right are computed; the blocks of those that were not are given back."""
+        sequence.num_computed += num_accepted
+        if sequence.num_written != NEVER:
+            sequence.num_written += num_accepted
+        self.blocks.trim(sequence)
+        if num_drafted and self.speculation is not None:
+            self.speculation.note(sequence, num_drafted, num_accepted)
 
     def _end(self, sequence: Sequence, reason: FinishReason) -> None:
         if sequence.status is SequenceStatus.RUNNING:
@@ -282,6 +310,8 @@ class Scheduler(ABC):
             self.blocks.release(sequence)  # what it has on the host, if it was swapped out
         sequence.status = SequenceStatus.FINISHED
         sequence.finish_reason = reason
+        if self.speculation is not None:
+            self.speculation.lengths.forget(sequence)
         self._queue_siblings(sequence)
 
     def _queue_siblings(self, parent: Sequence) -> None:

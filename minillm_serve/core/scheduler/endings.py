@@ -36,6 +36,14 @@ def is_full(sequence: Sequence, num_tokens: int, max_len: int) -> bool:
     return num_tokens >= max_len
 
 
+def tokens_left(sequence: Sequence, max_len: int) -> int:
+    """How many tokens a sequence may still get."""
+    left = max_len - len(sequence)
+    if sequence.params.max_tokens is not None:
+        left = min(left, sequence.params.max_tokens - sequence.num_output_tokens)
+    return left
+
+
 def is_gone(sequence: Sequence) -> bool:
     """Whether it has ended, and no step uses its blocks any more."""
     return sequence.status is SequenceStatus.FINISHED and not sequence.num_under_way

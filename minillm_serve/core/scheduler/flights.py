@@ -24,7 +24,7 @@ class Flights:
             sequence.num_under_way += 1
             sequence.num_pending += item.samples
             if sequence.status is SequenceStatus.RUNNING:
-                sequence.num_computed = item.end
+                sequence.num_computed = item.known_end  # drafts count when they prove right
 
     def end(self, batch: Batch, *, written: bool) -> None:
         """It is not under way any more; what it was to write is there, or is not.
@@ -41,4 +41,4 @@ class Flights:
             if not written:
                 sequence.num_written = NEVER
             elif sequence.block_table and sequence.num_written != NEVER:
-                sequence.num_written = item.end
+                sequence.num_written = item.known_end

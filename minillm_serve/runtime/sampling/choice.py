@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from minillm_serve.core.batch import ScheduledSequence
 from minillm_serve.core.request import Sequence
 from minillm_serve.core.sampling_params import SamplingParams
 
@@ -35,19 +36,25 @@ class Choice:
     has_pending: bool = False
 
     @classmethod
-    def of(cls, sequence: Sequence) -> "Choice":
-        """The next token of a sequence."""
+    def of(cls, sequence: Sequence, drafts: tuple[int, ...] = ()) -> "Choice":
+        """The next token of a sequence, or the one after so many drafts, should they be right."""
         penalized = sequence.params.penalizes
         return cls(
             params=sequence.params,
             seed=sequence.seed,
-            position=len(sequence),
-            num_output_tokens=sequence.num_output_tokens,
+            position=len(sequence) + len(drafts),
+            num_output_tokens=sequence.num_output_tokens + len(drafts),
             stop_ids=sequence.stop_ids,
             prompt_ids=sequence.request.prompt_token_ids if penalized else (),
-            output_ids=tuple(sequence.output_token_ids) if penalized else (),
+            output_ids=(*sequence.output_token_ids, *drafts) if penalized else (),
             has_pending=penalized and sequence.num_pending > 0,
         )
+
+    @classmethod
+    def all_of(cls, item: ScheduledSequence) -> "list[Choice]":
+        """The choices after a slice that samples: one, and one more after each of its drafts."""
+        drafts = item.draft_token_ids
+        return [cls.of(item.sequence, drafts[:count]) for count in range(len(drafts) + 1)]
 
     @property
     def is_too_short(self) -> bool:

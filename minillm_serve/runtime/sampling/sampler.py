@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from minillm_serve.core.sampling_params import SamplingParams
 from minillm_serve.runtime.device import has_triton, upload, upload_one
 from minillm_serve.runtime.sampling.adjust import adjust
 from minillm_serve.runtime.sampling.choice import Choice
@@ -47,9 +48,40 @@ def choose(logits: Tensor, choices: Rows[Choice], last: Tensor) -> Chosen:
     adjusted = adjust(logits, choices, last)
     by = _choose_on_gpu if _has_kernel(logits) else choose_by_torch
     tokens, healthy = by(adjusted, choices)
+    return report(tokens, healthy, logits, adjusted)
+
+
+def report(tokens: Tensor, healthy: Tensor, logits: Tensor, adjusted: Tensor) -> Chosen:
+    """Puts faults in the places of tokens that could not be chosen.
+
+    Args:
+        tokens: [R] int64.
+        healthy: [R] bool, whether each could be chosen.
+        logits: [R, V], as the model gave them.
+        adjusted: the same, or what `adjust` made of them.
+    """
     sound = healthy if adjusted is logits else logits.max(dim=-1).values.isfinite()
-    reported = torch.where(healthy, tokens, torch.where(sound, -2, -1))
-    return Chosen(tokens, reported)
+    return Chosen(tokens, torch.where(healthy, tokens, torch.where(sound, -2, -1)))
+
+
+def distributions(logits: Tensor, choices: Rows[Choice]) -> Tensor:
+    """What each row's token is drawn from, [R, V] float32: rows sum to 1; a greedy one is one-hot.
+
+    Args:
+        logits: [R, V], adjusted. Where they are no numbers, neither is the row.
+        choices: [R].
+    """
+    probs = torch.zeros(logits.shape, device=logits.device)
+    greedy = [row for row, choice in enumerate(choices) if choice.params.greedy]
+    drawn = [row for row, choice in enumerate(choices) if not choice.params.greedy]
+    if greedy:
+        rows = upload_one(greedy, np.int64, logits.device)
+        probs[rows, logits[rows].argmax(dim=-1)] = 1
+    if drawn:
+        rows = upload_one(drawn, np.int64, logits.device)
+        weights = _probabilities(logits[rows].float(), [choices[row].params for row in drawn])
+        probs[rows] = weights / weights.sum(dim=-1, keepdim=True)
+    return probs
 
 
 def choose_by_torch(logits: Tensor, choices: Rows[Choice]) -> tuple[Tensor, Tensor]:
@@ -92,7 +124,7 @@ def _choose_on_gpu(logits: Tensor, choices: Rows[Choice]) -> tuple[Tensor, Tenso
 
 def _draw(logits: Tensor, choices: list[Choice]) -> Tensor:
     """Draws from float32 logits [R, V], by inverting the cumulative distribution: [R] int64."""
-    probs = _probabilities(logits, choices)
+    probs = _probabilities(logits, [choice.params for choice in choices])
     # float64: in float32 the sum over a large vocabulary would lose the unlikely tokens.
     cumulative = probs.double().cumsum(dim=-1)
     draws = [uniform(choice.seed, choice.position) for choice in choices]
@@ -105,9 +137,8 @@ def _draw(logits: Tensor, choices: list[Choice]) -> Tensor:
     return found.clamp_(max=logits.shape[-1] - 1)
 
 
-def _probabilities(logits: Tensor, choices: list[Choice]) -> Tensor:
+def _probabilities(logits: Tensor, params: list[SamplingParams]) -> Tensor:
     """[R, V] after temperature and filters; kept rows do not sum to 1 again."""
-    params = [choice.params for choice in choices]
     # The maximum goes first: at a temperature of 1e-5 the quotient itself would overflow.
     logits = logits - logits.max(dim=-1, keepdim=True).values
     temperature = upload_one([p.temperature for p in params], np.float32, logits.device)

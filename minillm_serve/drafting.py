@@ -1,0 +1,112 @@
+"""Builds what `SpeculativeConfig` asks for: who makes drafts, and who says how many."""
+
+from pathlib import Path
+
+import torch
+
+from minillm_serve.core import AdaptiveLengths, DraftLengths, FixedLengths, Scheduler
+from minillm_serve.models.draft_head import find_draft_head, load_draft_head
+from minillm_serve.models.loader import load_model
+from minillm_serve.models.resolve import resolve_model
+from minillm_serve.models.transformer import Transformer
+from minillm_serve.runtime.attention.base import AttentionBackend
+from minillm_serve.runtime.attention.registry import select_backend
+from minillm_serve.runtime.forward import Forward
+from minillm_serve.runtime.kv_cache import KVCache
+from minillm_serve.runtime.spec.draft_model import DraftModelDrafter
+from minillm_serve.runtime.spec.drafter import Drafter, Drafting
+from minillm_serve.runtime.spec.eagle import EagleDrafter
+from minillm_serve.runtime.spec.early_exit import EarlyExitDrafter
+from minillm_serve.runtime.spec.ngram import NgramDrafter
+from minillm_serve.runtime.torch_executor import TorchExecutor
+from minillm_serve.speculation import SpeculativeConfig
+
+#: Share of the model's layers that an early exit runs, unless it is told how many.
+EARLY = 0.5
+
+
+def prepare_drafter(
+    config: SpeculativeConfig,
+    target: Transformer,
+    path: Path,
+    *,
+    attention_backend: str,
+    device: torch.device,
+) -> Drafting:
+    """Loads what drafts, so that a drafter can be made as soon as there are KV caches.
+
+    Args:
+        config: what is wanted.
+        target: the model that is drafted for.
+        path: where it was loaded from.
+        attention_backend: see `LLM`.
+        device: where the target is.
+
+    Raises:
+        ValueError: there is no such drafter for this model; the message says what to do.
+    """
+    if config.method == "ngram":
+        ngram = NgramDrafter(config.prompt_lookup_max, config.prompt_lookup_min)
+        return Drafting(None, lambda forward, cache: ngram)
+    if config.method == "early_exit":
+        layers = config.draft_layers or max(1, round(EARLY * target.config.num_layers))
+        if layers > target.config.num_layers:
+            raise ValueError(
+                f"draft_layers={layers}: this model has {target.config.num_layers} layers"
+            )
+        return Drafting(None, lambda forward, cache: EarlyExitDrafter(forward, layers))
+    dtype = target.embedding.weight.dtype
+    if config.method == "draft_model":
+        assert config.model is not None  # the config has seen to it
+        small = load_model(resolve_model(config.model), dtype=dtype, device=device)
+        if small.config.vocab_size != target.config.vocab_size:
+            raise ValueError(
+                f"the draft model {str(config.model)!r} has a vocabulary of "
+                f"{small.config.vocab_size} tokens, this model one of "
+                f"{target.config.vocab_size}: choose one that was made for the same tokenizer"
+            )
+        backend = _backend(attention_backend, small, device)
+        return Drafting(small.config, lambda forward, cache: _draft_model(small, cache, backend))
+    file = Path(config.model) if config.model is not None else find_draft_head(path)
+    if file is None:
+        raise ValueError(
+            f"no draft head comes with {path.name}: train one (`minillm-serve train-drafter`) and "
+            "name its file as the model of speculative_config, or choose 'ngram'"
+        )
+    head = load_draft_head(file, target)
+    backend = _backend(attention_backend, target, device)
+
+    def make(forward: Forward, cache: KVCache | None) -> Drafter:
+        assert cache is not None
+        vocab_size = target.config.vocab_size
+        return EagleDrafter(head, target.embedding, cache, backend, vocab_size=vocab_size)
+
+    return Drafting(head.config, make)
+
+
+def choose_lengths(
+    config: SpeculativeConfig, executor: TorchExecutor, scheduler: Scheduler
+) -> DraftLengths:
+    """Who says how many drafts: by what steps take, which is measured now, or always as many."""
+    if not config.adaptive:
+        return FixedLengths(config.num_speculative_tokens)
+    from minillm_serve.runtime.spec.measure import measure_costs
+
+    costs = measure_costs(
+        executor,
+        max_num_seqs=scheduler.max_num_seqs,
+        max_num_batched_tokens=scheduler.max_num_batched_tokens,
+        max_len=scheduler.max_len,
+    )
+    return AdaptiveLengths(config.num_speculative_tokens, costs)
+
+
+def _backend(name: str, model: Transformer, device: torch.device) -> AttentionBackend:
+    needs_window = any(window is not None for window in model.config.sliding_windows)
+    dtype = model.embedding.weight.dtype
+    return select_backend(name, device=device, dtype=dtype, needs_window=needs_window)
+
+
+def _draft_model(small: Transformer, cache: KVCache | None, backend: AttentionBackend) -> Drafter:
+    assert cache is not None
+    return DraftModelDrafter(Forward(small, cache, backend), small.config.vocab_size)

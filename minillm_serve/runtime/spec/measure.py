@@ -1,0 +1,179 @@
+"""What steps and drafts cost on this machine: measured before the engine serves anybody."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from time import perf_counter
+from typing import NamedTuple
+
+from minillm_serve.core.batch import Batch, ScheduledSequence
+from minillm_serve.core.request import Request, Sequence
+from minillm_serve.core.sampling_params import SamplingParams
+from minillm_serve.core.speculation import Curve, StepCosts
+from minillm_serve.runtime.device import working_on
+from minillm_serve.runtime.inputs import StepInputs
+from minillm_serve.runtime.kv_cache import KVCache
+from minillm_serve.runtime.spec.drafter import Drafter, Proposal
+from minillm_serve.runtime.torch_executor import TorchExecutor
+
+#: Rows of the steps that are timed, and sequences of the drafter's passes.
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+#: Up to this size everything is timed, however slow the machine.
+LEAST = 4
+#: Tokens of each sequence.
+CONTEXT = 128
+#: Most drafts of a sequence.
+DRAFTS = 3
+#: Most times that everything is timed; the shortest counts.
+ROUNDS = 4
+
+
+class Trial(NamedTuple):
+    """Something to be timed.
+
+    Attributes:
+        kind: what it is.
+        size: rows of a step, or sequences that get drafts.
+        run: does it.
+    """
+
+    kind: str
+    size: int
+    run: Callable[[], object]
+
+
+def measure_costs(
+    executor: TorchExecutor,
+    *,
+    max_num_seqs: int,
+    max_num_batched_tokens: int,
+    max_len: int,
+    seconds: float = 1.0,
+) -> StepCosts:
+    """Times steps with and without drafts, and the drafter, at growing sizes.
+
+    Everything runs on the engine's own executor, in blocks that belong to nobody yet. What is read
+    and written there is nonsense, but takes as long as sense. Other processes can only add to a
+    time: so the shortest of several counts, and a `Curve` never falls.
+
+    Args:
+        executor: with a drafter; it serves nobody yet.
+        max_num_seqs: no step has more sequences.
+        max_num_batched_tokens: no step has more rows.
+        max_len: no sequence gets longer.
+        seconds: about how long it may take, once everything has been compiled. On a slow machine
+            large sizes are left out; what they cost is then concluded from the smaller ones.
+    """
+    drafts = min(DRAFTS, max_len - 1)
+    length = min(CONTEXT, max_len - drafts)
+    block_size = executor.kv_cache.block_size
+    width = -(-(length + drafts) // block_size)
+    count = min(max_num_seqs, SIZES[-1], executor.kv_cache.num_blocks // width)
+    sequences = _fakes(count, length, width)
+    trials = list(_trials(executor, sequences, drafts, max_num_batched_tokens))
+    with working_on(executor.device):
+        return _costs(_shortest(trials, seconds), drafts)
+
+
+def _fakes(count: int, length: int, width: int) -> list[Sequence]:
+    """Sequences of so many tokens, each with so many blocks of its own."""
+    params = SamplingParams(temperature=0)
+    made = []
+    for number in range(count):
+        request = Request(request_id=str(number), prompt_token_ids=(0,) * length, params=params)
+        sequence = Sequence(request)
+        sequence.block_table = list(range(number * width, (number + 1) * width))
+        made.append(sequence)
+    return made
+
+
+def _trials(
+    executor: TorchExecutor, sequences: list[Sequence], drafts: int, most_rows: int
+) -> Iterator[Trial]:
+    """Everything that is timed, by size."""
+    drafter = executor.drafter
+    assert drafter is not None
+
+    def step(count: int, num_drafts: int) -> None:
+        with _drafting_by(executor, _ForNothing(drafter)):
+            executor.submit(Batch(_items(sequences[:count], num_drafts))).wait()
+
+    def propose(count: int, num_drafts: int) -> None:
+        drafter.propose(list(_items(sequences[:count], num_drafts)))
+
+    for size in SIZES:
+        if size <= min(len(sequences), most_rows):
+            yield Trial("plain", size, partial(step, size, 0))
+            yield Trial("one draft", size, partial(propose, size, 1))
+            yield Trial("all drafts", size, partial(propose, size, drafts))
+        count = -(-size // (drafts + 1))
+        each = size // count
+        if each > 1 and count <= len(sequences) and size <= most_rows:
+            yield Trial("verify", count * each, partial(step, count, each - 1))
+
+
+def _items(sequences: list[Sequence], num_drafts: int) -> tuple[ScheduledSequence, ...]:
+    return tuple(
+        ScheduledSequence(sequence, len(sequence) - 1, 1, True).with_room(num_drafts)
+        for sequence in sequences
+    )
+
+
+def _shortest(trials: list[Trial], seconds: float) -> dict[str, dict[int, float]]:
+    """The shortest time of each trial, by kind and size."""
+    for trial in trials:
+        if trial.size <= LEAST:
+            trial.run()  # compiles, allocates, and shows the drafter the sequences
+    best: dict[str, dict[int, float]] = {trial.kind: {} for trial in trials}
+    began = perf_counter()
+    for number in range(ROUNDS):
+        for trial in trials:
+            times, now = best[trial.kind], perf_counter()
+            late = now - began > seconds / 2 if number == 0 else now - began > seconds
+            if late and (number > 0 or trial.size > LEAST):
+                return best
+            trial.run()
+            taken = perf_counter() - now
+            times[trial.size] = min(taken, times.get(trial.size, taken))
+    return best
+
+
+def _costs(shortest: dict[str, dict[int, float]], drafts: int) -> StepCosts:
+    first, later = shortest["one draft"], {}
+    if drafts > 1:
+        for size, taken in shortest["all drafts"].items():
+            later[size] = max(0.0, taken - first[size]) / (drafts - 1)
+    plain = shortest["plain"]
+    verify = shortest.get("verify") or plain
+    return StepCosts(
+        plain=Curve(plain.items()),
+        verify=Curve(verify.items()),
+        draft=Curve((later or first).items()),
+        first_draft=Curve(first.items()),
+    )
+
+
+class _ForNothing:
+    """Stands in for a drafter while steps are timed: its drafts take no time.
+
+    What the real one has to look at it sees, since that is part of every step.
+    """
+
+    def __init__(self, drafter: Drafter) -> None:
+        self.kv_cache: KVCache | None = drafter.kv_cache
+        self._drafter = drafter
+
+    def propose(self, items: list[ScheduledSequence]) -> Proposal:
+        return Proposal([[0] * item.num_drafts for item in items])
+
+    def observe(self, batch: Batch, inputs: StepInputs, hidden: object) -> None:
+        self._drafter.observe(batch, inputs, hidden)
+
+
+@contextmanager
+def _drafting_by(executor: TorchExecutor, drafter: Drafter) -> Iterator[None]:
+    own, executor.drafter = executor.drafter, drafter
+    try:
+        yield
+    finally:
+        executor.drafter = own
