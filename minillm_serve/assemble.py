@@ -26,7 +26,6 @@ from minillm_serve.runtime.build import build_executor, compile_layers, run_larg
 from minillm_serve.runtime.device import choose_device, choose_dtype
 from minillm_serve.runtime.kv_cache import KVCache
 from minillm_serve.runtime.sizing import check_fits, default_kv_memory, share_kv_memory
-from minillm_serve.runtime.spec.accept import accept
 from minillm_serve.runtime.spec.verify import Rule
 from minillm_serve.scheduling import Scheduling
 from minillm_serve.speculation import SpeculativeConfig
@@ -164,7 +163,7 @@ def assemble(
         num_host_blocks=num_host_blocks,
         drafting=drafting,
         rule=Rule(
-            getattr(fitted, "accept", None) or accept, always=given.get("accept") is not None
+            fitted.accept, always=given.get("accept") is not None
         ),
     )
     if speculation is not None:

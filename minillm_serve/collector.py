@@ -52,7 +52,10 @@ class Collector:
             return False
         if update.index == 0:  # the one that computes the prompt's
             self.prompt_logprobs = update.sequence.prompt_logprobs
-        self.metrics.num_output_tokens = sum(len(answer.token_ids) for answer in self.answers)
+        # A stop string may have cut tokens off, drafts that were right among them.
+        metrics = self.metrics
+        metrics.num_output_tokens = sum(len(answer.token_ids) for answer in self.answers)
+        metrics.num_accepted_tokens = min(metrics.num_accepted_tokens, metrics.num_output_tokens)
         return update.finish_reason is None
 
     def fail(self, error: str) -> None:

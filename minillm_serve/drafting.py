@@ -17,6 +17,7 @@ from minillm_serve.runtime.spec.draft_model import DraftModelDrafter
 from minillm_serve.runtime.spec.drafter import Drafter, Drafting
 from minillm_serve.runtime.spec.eagle import EagleDrafter
 from minillm_serve.runtime.spec.early_exit import EarlyExitDrafter
+from minillm_serve.runtime.spec.measure import measure_costs
 from minillm_serve.runtime.spec.ngram import NgramDrafter
 from minillm_serve.runtime.torch_executor import TorchExecutor
 from minillm_serve.speculation import SpeculativeConfig
@@ -90,8 +91,6 @@ def choose_lengths(
     """Who says how many drafts: by what steps take, which is measured now, or always as many."""
     if not config.adaptive:
         return FixedLengths(config.num_speculative_tokens)
-    from minillm_serve.runtime.spec.measure import measure_costs
-
     costs = measure_costs(
         executor,
         max_num_seqs=scheduler.max_num_seqs,

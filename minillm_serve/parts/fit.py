@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from minillm_serve.core import AdmissionPolicy, BlockAllocator, MakePrefixCache, MakeScheduler
+from minillm_serve.parts.accept import fit_accept
 from minillm_serve.parts.admission import fit_admission
 from minillm_serve.parts.attention import fit_attention
 from minillm_serve.parts.budget import fit_kv_budget
@@ -15,6 +16,7 @@ from minillm_serve.parts.scheduler import fit_scheduler
 from minillm_serve.parts.slots import Parts
 from minillm_serve.runtime.attention.base import AttentionBackend
 from minillm_serve.runtime.sizing import KVBudget
+from minillm_serve.runtime.spec.accept import AcceptRule, accept_on
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Fitted:
         attention: attends.
         scheduler: builds a scheduler over the blocks.
         admission: builds the door.
+        accept: accepts drafts, where there are any.
     """
 
     kv_budget: KVBudget
@@ -36,6 +39,7 @@ class Fitted:
     attention: AttentionBackend
     scheduler: MakeScheduler
     admission: Callable[..., AdmissionPolicy]
+    accept: AcceptRule
 
 
 def fit_parts(
@@ -77,4 +81,5 @@ def fit_parts(
         ),
         scheduler=fit_scheduler(parts.get("scheduler"), scheduler),
         admission=fit_admission(parts.get("admission"), admission),
+        accept=fit_accept(parts.get("accept"), accept_on(device)),
     )

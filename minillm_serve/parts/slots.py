@@ -16,6 +16,7 @@ from minillm_serve.core import (
 from minillm_serve.parts.part import Part
 from minillm_serve.runtime.attention.functions import PagedAttentionFunction
 from minillm_serve.runtime.sizing import KVBudget
+from minillm_serve.runtime.spec.accept import AcceptRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,14 @@ class Slot:
         protocol: what a part must look like; its docstrings say what it must do.
         doc: what to give, in a sentence.
         keeps_books: a fault may leave the engine's books wrong, so that it must stop.
+        in_every_engine: else its part is told of only if it is somebody's.
     """
 
     name: str
     protocol: type
     doc: str
     keeps_books: bool = False
+    in_every_engine: bool = True
 
 
 SLOTS: dict[str, Slot] = {
@@ -73,6 +76,13 @@ SLOTS: dict[str, Slot] = {
             "A class, built with max_model_len, pool_tokens and vocab_size, that refuses requests "
             "at the door.",
         ),
+        Slot(
+            "accept",
+            AcceptRule,
+            "A function that decides which drafts of speculative decoding stay, and which token "
+            "follows them.",
+            in_every_engine=False,
+        ),
     )
 }
 
@@ -109,7 +119,9 @@ class Parts:
 
     def __repr__(self) -> str:
         """The line that the engine prints on start."""
-        ours = [name for name in SLOTS if self.get(name) is None]
+        ours = [
+            name for name, slot in SLOTS.items() if slot.in_every_engine and self.get(name) is None
+        ]
         told = [f"{part.slot} is yours ({part.owner})" for part in self.yours]
         if ours:
             told.append(f"{', '.join(ours)} {'is' if len(ours) == 1 else 'are'} minillm_serve's")

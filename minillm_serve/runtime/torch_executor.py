@@ -145,7 +145,9 @@ class TorchExecutor:
         else:
             hidden = self.forward(inputs)
         if self.drafter is not None:
-            self.drafter.observe(batch, inputs, hidden)
+            # The drafter may keep rows for later; a replay writes the same memory each time.
+            kept = hidden.clone() if inputs.is_padded else hidden
+            self.drafter.observe(batch, inputs, kept)
         logits = self.model.logits(hidden[inputs.logit_rows])
         last = inputs.token_ids[inputs.logit_rows[: len(inputs.choices)]]
         reading = read_logits(logits, inputs, last, drawn, self.rule)

@@ -40,6 +40,11 @@ class AdaptiveLengths:
         self._may_pay: dict[int, bool] = {}
         self._last_bill: Bill | None = None
 
+    @property
+    def num_known(self) -> int:
+        """Sequences that something is known of."""
+        return len(self._records)
+
     def choose(self, rooms: Mapping[Sequence, int], num_other_tokens: int) -> dict[Sequence, int]:
         """See `DraftLengths.choose`. Sequences that get none are left out."""
         bill = self._bill(len(rooms), num_other_tokens)

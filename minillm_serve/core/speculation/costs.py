@@ -10,14 +10,8 @@ from itertools import pairwise
 class Curve:
     """Seconds as a function of rows: straight lines between points, never falling.
 
-    Before the first point the first line goes on, behind the last one the last. More rows never
-    take less time: a point below an earlier one is noise, and is raised to it.
-
-        seconds           o----
-                    o----'
-          o--------'
-        o'
-        1 2         16    32    rows
+    Fewer rows than at the first point take what it says; behind the last point the last line goes
+    on. More rows never take less time: a point below an earlier one is noise, and is raised to it.
 
     Args:
         points: pairs (rows, seconds), in any order. One point is a constant, none is nothing.
@@ -82,17 +76,16 @@ class Curve:
         if not self._least:
             return 0.0
         at = bisect_right(self.points, (rows, math.inf)) - 1
-        return self._least[min(max(0, at), len(self._least) - 1)]
+        return self._least[min(at, len(self._least) - 1)] if at >= 0 else 0.0
 
     def _seconds(self, rows: int) -> float:
         if rows < 1 or not self.points:
             return 0.0
-        if len(self.points) == 1:
+        if len(self.points) == 1 or rows <= self.points[0][0]:
             return self.points[0][1]
-        at = bisect_right(self.points, (rows, math.inf)) - 1
-        at = min(max(0, at), len(self.points) - 2)
+        at = min(bisect_right(self.points, (rows, math.inf)) - 1, len(self.points) - 2)
         first, second = self.points[at : at + 2]
-        return max(0.0, first[1] + _slope(first, second) * (rows - first[0]))
+        return first[1] + _slope(first, second) * (rows - first[0])
 
 
 #: What drafts cost that are looked up, next to a forward pass.

@@ -22,6 +22,8 @@ DRAWS, SEED = 4_000, 0
 LEAST_P_VALUE = 1e-6
 
 Rows = tuple[tuple[float, ...], ...]
+#: The arguments of a rule: p, q, drafts, lengths, draws.
+Step = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 ZERO, ONE, TWO, THREE = ((0.0,) * i + (1.0,) + (0.0,) * (VOCAB - 1 - i) for i in range(VOCAB))
 
 
@@ -127,21 +129,40 @@ CASES = (
 
 
 def find_fault(rule: AcceptRule) -> str | None:
-    """Tries a rule on cases with one right answer, each alone and all together; then chi-square.
+    """Tries a rule on everything there is here.
 
     Returns:
-        What it does wrong and where, as the end of a sentence; None if nothing is.
+        What it did wrong and where, as the end of a sentence; None if nothing was wrong.
     """
-    together = stack_cases(CASES)
+    return find_wrong_tokens(rule) or find_wrong_shares(rule)
+
+
+def find_wrong_tokens(rule: AcceptRule) -> str | None:
+    """Tries a rule on cases with one right answer, each alone and all together; as `find_fault`."""
     for case in CASES:
-        if fault := _compare(rule(*stack_cases((case,))), (case,), "alone"):
+        if fault := try_cases(rule, (case,)):
             return fault
-    if fault := _compare(rule(*together), CASES, "in a batch with others"):
-        return fault
-    return find_wrong_shares(rule)
+    fault = try_cases(rule, CASES)
+    return f"{fault}, in one step with other cases" if fault else None
 
 
-def stack_cases(cases: tuple[Case, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def try_cases(rule: AcceptRule, cases: tuple[Case, ...]) -> str | None:
+    """Gives a rule a step of cases; answers as `find_fault`."""
+    token_ids, counts = rule(*stack_cases(cases))
+    for s, (row, count) in enumerate(zip(token_ids.tolist(), counts.tolist(), strict=True)):
+        case = cases[s // len(PICKS)]
+        want = [*case.want, *[PADDING] * (DRAFTS + 1 - len(case.want))]
+        if row != want or count != len(case.want) - 1:
+            return (
+                f"gave the tokens {row} and the count {count}, expected {want} and "
+                f"{len(case.want) - 1} in the case {case.name!r} (p {_told(case.p)}, "
+                f"q {_told(case.q)}, drafts {list(case.drafts)}, tested with {list(case.tests)}, "
+                f"picked with {PICKS[s % len(PICKS)]})"
+            )
+    return None
+
+
+def stack_cases(cases: tuple[Case, ...]) -> Step:
     """The arguments of a rule: every case with every pick; what must not matter is NaN."""
     size = len(cases) * len(PICKS)
     p = torch.full((size, DRAFTS + 1, VOCAB), math.nan)
@@ -160,26 +181,11 @@ def stack_cases(cases: tuple[Case, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor
     return p, q, drafts, lengths, draws
 
 
-def _compare(got: Accepted, cases: tuple[Case, ...], where: str) -> str | None:
-    for s, (row, count) in enumerate(zip(got.token_ids.tolist(), got.counts.tolist(), strict=True)):
-        case = cases[s // len(PICKS)]
-        found = tuple(row[: count + 1])
-        if found != case.want:
-            return (
-                f"gave the tokens {list(found)}, expected {list(case.want)} in the case "
-                f"{case.name!r} (p {_told(case.p)}, q {_told(case.q)}, drafts {list(case.drafts)}, "
-                f"tested with {list(case.tests)}, picked with {PICKS[s % len(PICKS)]}), {where}"
-            )
-    return None
-
-
 def _told(rows: Rows) -> str:
     return str([[float(f"{x:.3g}") for x in row] for row in rows])
 
 
-def draw_steps(
-    p: Tensor, q: Tensor, size: int, *, seed: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def draw_steps(p: Tensor, q: Tensor, size: int, *, seed: int) -> Step:
     """The arguments of a rule: steps in which the drafter really drew its drafts from q.
 
     Args:
@@ -202,7 +208,7 @@ def draw_steps(
 
 
 def find_wrong_shares(rule: AcceptRule) -> str | None:
-    """Whether a rule's tokens are distributed otherwise than the model's; answers as `find_fault`.
+    """Whether a rule's tokens are distributed as the model's; answers as `find_fault`.
 
     The draws are the same every time, so that a rule passes always or never.
     """

@@ -144,7 +144,7 @@ def _costs(shortest: dict[str, dict[int, float]], drafts: int) -> StepCosts:
         for size, taken in shortest["all drafts"].items():
             later[size] = max(0.0, taken - first[size]) / (drafts - 1)
     plain = shortest["plain"]
-    verify = shortest.get("verify") or plain
+    verify = {1: plain[1]} | shortest.get("verify", plain)
     return StepCosts(
         plain=Curve(plain.items()),
         verify=Curve(verify.items()),
