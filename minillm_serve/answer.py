@@ -1,7 +1,7 @@
 """One answer as it grows: ids, text and log probabilities, cut at the same token."""
 
 from minillm_serve.core import FinishReason, SamplingParams, SequenceUpdate, TokenLogprobs
-from minillm_serve.outputs import CompletionOutput
+from minillm_serve.outputs import CompletionDelta, CompletionOutput
 from minillm_serve.text.output import OutputText
 from minillm_serve.text.vocabulary import Vocabulary
 
@@ -27,7 +27,9 @@ class Answer:
         self.stop_reason: int | str | None = None
         self.error: str | None = None
         self._pieces: list[str] = []
-        self._num_popped = 0
+        # How much of everything has been popped: pieces, ids, and whether the end has.
+        self._num_popped = self._num_ids_popped = 0
+        self._end_popped = False
         self._text = OutputText(
             vocabulary,
             skip_special_tokens=params.skip_special_tokens,
@@ -66,6 +68,25 @@ class Answer:
         piece = "".join(self._pieces[self._num_popped :])
         self._num_popped = len(self._pieces)
         return piece
+
+    def pop(self) -> CompletionDelta | None:
+        """What has come since the last call, the end included; None if nothing has."""
+        begin, ends = self._num_ids_popped, self.finished and not self._end_popped
+        text, token_ids = self.pop_text(), self.token_ids[begin:]
+        if not (text or token_ids or ends):
+            return None
+        self._num_ids_popped, self._end_popped = len(self.token_ids), ends
+        end = len(self.token_ids)
+        return CompletionDelta(
+            index=self.index,
+            text=text,
+            token_ids=token_ids,
+            logprobs=self.logprobs[begin:end] if self.params.logprobs is not None else None,
+            text_offsets=self._text.offsets[begin:end],
+            finish_reason=self.finish_reason.value if self.finish_reason else None,
+            stop_reason=self.stop_reason,
+            error=self.error,
+        )
 
     def output(self) -> CompletionOutput:
         """Everything so far."""

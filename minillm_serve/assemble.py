@@ -162,9 +162,7 @@ def assemble(
         enforce_eager=enforce_eager,
         num_host_blocks=num_host_blocks,
         drafting=drafting,
-        rule=Rule(
-            fitted.accept, always=given.get("accept") is not None
-        ),
+        rule=Rule(fitted.accept, always=given.get("accept") is not None),
     )
     if speculation is not None:
         policy.speculation = Speculation(choose_lengths(speculation, executor, policy))

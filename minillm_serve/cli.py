@@ -14,6 +14,10 @@ COMMANDS = {
     "chat": ("minillm_serve.cli_text:chat", "talk to the model"),
     "bench": ("minillm_serve.cli_bench:main", "measure the engine beside others"),
     "models": ("minillm_serve.models.cli:main", "list, fetch and verify models"),
+    "train-drafter": (
+        "minillm_serve.distill.command:main",
+        "train a draft head for speculative decoding",
+    ),
     "doctor": ("minillm_serve.doctor:main", "check this machine and say what to do"),
     "exercises": (
         "minillm_serve.course.exercises.commands:main",

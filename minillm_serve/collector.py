@@ -2,7 +2,7 @@
 
 from minillm_serve.answer import Answer
 from minillm_serve.core import Request, RequestMetrics, SequenceUpdate, TokenLogprobs
-from minillm_serve.outputs import RequestOutput
+from minillm_serve.outputs import CompletionDelta, RequestOutput
 from minillm_serve.text.vocabulary import Vocabulary
 
 
@@ -67,6 +67,11 @@ class Collector:
         """The text of a request's only answer that has come since the last call."""
         (answer,) = self.answers
         return answer.pop_text()
+
+    def pop(self) -> list[CompletionDelta]:
+        """What has come for each answer since the last call."""
+        deltas = (answer.pop() for answer in self.answers)
+        return [delta for delta in deltas if delta is not None]
 
     def output(self) -> RequestOutput:
         """Everything so far, as `LLM.generate` returns it."""

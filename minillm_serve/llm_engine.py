@@ -20,6 +20,9 @@ class LLMEngine:
         core: the engine.
         tokenizer: transformers' tokenizer; None if there is none, and then there is no text.
         parts: which parts of the engine are whose.
+
+    Attributes:
+        changed: requests for which something has come in the last step, be it an error.
     """
 
     def __init__(self, core: EngineCore, tokenizer: Any, parts: Parts) -> None:
@@ -29,6 +32,7 @@ class LLMEngine:
         self._lock = threading.RLock()
         self._collectors: dict[str, Collector] = {}
         self._fatal: PartError | None = None
+        self.changed: set[Collector] = set()
 
     def add(self, requests: Iterable[tuple[Request, str | None]]) -> list[Collector]:
         """Queues requests, all of them or none; each with its prompt's text, if it has one.
@@ -58,11 +62,13 @@ class LLMEngine:
     def step(self) -> tuple[int, int]:
         """Runs a step and fills the collectors; tells the number of new tokens and of ends."""
         with self._lock, self._contained():
+            self.changed.clear()
             if self._fatal is not None:
                 return 0, 0
             self.core.flush()  # nobody else is coming: it is we who would let them in
             updates = self.core.step()
             collectors = {name: self._collectors[name] for name in (u.request_id for u in updates)}
+            self.changed.update(collectors.values())
             for update in updates:
                 if collectors[update.request_id].take(update):
                     # A stop string: only the text showed it.
@@ -103,6 +109,7 @@ class LLMEngine:
             for name, collector in self._collectors.items():
                 if self._fatal is not None or name not in self.core.metrics:
                     collector.fail(why)
+                    self.changed.add(collector)
             for collector in added:
                 self.drop(collector)
             if fault is None or fault is error:

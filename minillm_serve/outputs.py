@@ -40,6 +40,32 @@ class CompletionOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class CompletionDelta:
+    """What has come of an answer since the last delta. Joined, deltas are its `CompletionOutput`.
+
+    Attributes:
+        index: which of the request's answers.
+        text: what is to be appended; nothing of it is ever taken back.
+        token_ids: the new ids. (Their text may be held back for a while: it could become a stop
+            string, or half a character.)
+        logprobs: one entry a new id, if they were asked for.
+        text_offsets: one a new id, counted from the answer's beginning.
+        finish_reason: set in the last delta of an answer.
+        stop_reason: likewise, as in `CompletionOutput`.
+        error: likewise.
+    """
+
+    index: int
+    text: str
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] | None
+    text_offsets: list[int]
+    finish_reason: str | None
+    stop_reason: int | str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class RequestOutput:
     """A request and its answers.
 
