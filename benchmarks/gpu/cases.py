@@ -1,5 +1,8 @@
 """All kernels that the check knows. One more takes a function in a `*_work.py` and an entry."""
 
+import torch
+
+from benchmarks.gpu import accept_work as speculation
 from benchmarks.gpu import attention_work as attention
 from benchmarks.gpu import pointwise_work as pointwise
 from benchmarks.gpu import sampling_work as sampling
@@ -115,6 +118,18 @@ CASES: tuple[Case, ...] = (
         timed={"rows": 64, "vocabulary": 128256},
         checked=({"rows": 4, "vocabulary": 300}, {"rows": 64, "vocabulary": 49152}),
         goal=Goal(times=3, peer="torch.sort"),
+    ),
+    Case(
+        "accept",
+        "64 users, 5 drafts each",
+        speculation.accepts,
+        timed={"rows": 64, "drafts": 5, "vocab": 128256},
+        checked=(
+            {"rows": 3, "drafts": 1, "vocab": 300},
+            {"rows": 7, "drafts": 4, "vocab": 49152},
+        ),
+        goal=Goal(times=2, peer="torch"),
+        dtypes=(torch.float32,),
     ),
     Case(
         "copy_blocks",
