@@ -22,6 +22,7 @@ from tests.llm.parts_wrong import (
     is_not_causal,
     returns_doubles,
 )
+from tests.spec.rules import WRONG
 
 ROUNDS = {"rounds": 1}
 
@@ -52,7 +53,7 @@ def test_the_engine_s_own_part_reaches_every_target(slot):
 
 
 @pytest.mark.parametrize(
-    "slot", ["kv_budget", "prefix_cache", "attention", "scheduler", "admission"]
+    "slot", ["kv_budget", "prefix_cache", "attention", "scheduler", "admission", "accept"]
 )
 def test_the_naive_part_misses_a_target(slot):
     told = card(slot, TRIALS[slot](None).naive)
@@ -61,7 +62,7 @@ def test_the_naive_part_misses_a_target(slot):
 
 
 @pytest.mark.parametrize(
-    "slot", ["kv_budget", "block_pool", "prefix_cache", "attention", "admission"]
+    "slot", ["kv_budget", "block_pool", "prefix_cache", "attention", "admission", "accept"]
 )
 def test_a_learner_s_right_part_passes(slot):
     assert card(slot, RIGHT[slot]).passed
@@ -105,6 +106,8 @@ def test_the_table_reads_like_this():
         ("admission", LetsAllIn, {"let in", "harmful ones let in"}),
         ("prefix_cache", EvictsTheNewest, {"prompt tokens computed", "hit rate", "evictions"}),
         ("scheduler", RIGHT["scheduler"], {"steps", "tokens a step", "idle slots"}),
+        ("accept", WRONG["picks again from p"], {"cases right", "p-value"}),
+        ("accept", WRONG["tests against p"], {"cases right", "p-value", "tokens a step"}),
     ],
 )
 def test_what_a_part_does_badly_shows_in_its_column(slot, part, missed):

@@ -208,6 +208,29 @@ class MyAdmission:
             raise RequestRefused("unknown token")
 
 
+def my_accept(p, q, drafts, lengths, draws):
+    size, most = drafts.shape
+    token_ids = torch.full((size, most + 1), -1)
+    counts = torch.zeros(size, dtype=torch.int64)
+    for s in range(size):
+        kept = 0
+        while kept < lengths[s]:
+            draft = drafts[s, kept]
+            if draws[s, kept, 0] * q[s, kept, draft] >= p[s, kept, draft]:
+                break
+            token_ids[s, kept] = draft
+            kept += 1
+        weights = p[s, kept]
+        if kept < lengths[s]:
+            left = (weights - q[s, kept]).clamp(min=0)
+            weights = left if left.sum() > 0 else weights
+        running = weights.double().cumsum(0)
+        passed = (running > draws[s, kept, 1] * running[-1]).nonzero()
+        token_ids[s, kept] = passed[0] if len(passed) else weights.nonzero()[-1]
+        counts[s] = kept
+    return token_ids, counts
+
+
 RIGHT = {
     "kv_budget": my_kv_budget,
     "block_pool": MyBlockPool,
@@ -215,4 +238,5 @@ RIGHT = {
     "attention": my_attention,
     "scheduler": MyScheduler,
     "admission": MyAdmission,
+    "accept": my_accept,
 }

@@ -57,7 +57,11 @@ FITTED = {
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("parts", FITTED.values(), ids=FITTED)
 def test_a_right_part_gives_the_same_tokens(make_llm, parts, overlap):
-    assert serve(make_llm(parts=parts, async_scheduling=overlap)) == serve(make_llm())
+    drafting = {"method": "ngram", "adaptive": False} if "accept" in parts else None
+    if drafting and overlap:
+        pytest.skip("a step with drafts is known before the next one is scheduled")
+    options = {"async_scheduling": overlap, "speculative_config": drafting}
+    assert serve(make_llm(parts=parts, **options)) == serve(make_llm())
 
 
 @pytest.mark.parametrize("slot", ["block_pool", "prefix_cache", "attention"])

@@ -8,6 +8,7 @@ from typing import Any
 
 from minillm_serve.course.report_card import Trial
 from minillm_serve.course.report_trials import (
+    accept,
     admission,
     attention,
     block_pool,
@@ -23,4 +24,5 @@ TRIALS: dict[str, Callable[[Any], Trial]] = {
     "attention": attention.trial,
     "scheduler": scheduler.trial,
     "admission": admission.trial,
+    "accept": accept.trial,
 }

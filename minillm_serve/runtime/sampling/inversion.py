@@ -18,8 +18,7 @@ def invert(weights: Tensor, draws: Tensor) -> Tensor:
     """
     # float64: in float32 the sum over a large vocabulary would lose the unlikely tokens.
     cumulative = weights.double().cumsum(dim=-1)
-    # A draw is below 1, but the product may round up to the total, past the last possible token.
-    total = cumulative[:, -1:]
-    share = torch.minimum(draws.unsqueeze(1) * total, total.nextafter(torch.zeros_like(total)))
+    # A draw is 1 - 2^-53 at most: however it is rounded, the product stays below the total.
+    share = draws.unsqueeze(1) * cumulative[:, -1:]
     found = torch.searchsorted(cumulative, share, right=True).squeeze(1)
     return found.clamp_(max=weights.shape[-1] - 1)

@@ -41,7 +41,9 @@ class Picker:
         self._probs: Tensor | None = None
         if self._drawn:
             shape = (len(self._drawn), items[0].num_drafts, vocab_size)
-            self._probs = torch.zeros(shape, dtype=torch.float32, device=device)
+            # Ids without logits have probability 0.
+            make = torch.empty if vocabulary is None else torch.zeros
+            self._probs = make(shape, dtype=torch.float32, device=device)
 
     def pick(self, logits: Tensor) -> Tensor:
         """The next draft [R] int64 of the first R sequences, by logits [R, V_d]."""
@@ -60,11 +62,8 @@ class Picker:
         assert self._probs is not None
         j, choices = len(self._picked), self._choices[: len(logits)]
         probs = distributions(logits, choices)
-        kept = self._probs[: len(logits), j]
-        if self._vocabulary is None:
-            kept[:, : probs.shape[1]] = probs
-        else:
-            kept[:, self._vocabulary] = probs
+        columns = slice(None) if self._vocabulary is None else self._vocabulary
+        self._probs[: len(logits), j, columns] = probs
         numbers = [uniform(stream(c.seed, DRAFT), c.position + j) for c in choices]
         return invert(probs, upload_one(numbers, np.float64, logits.device))
 

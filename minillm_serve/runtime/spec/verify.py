@@ -21,7 +21,7 @@ from minillm_serve.runtime.device import upload, upload_one
 from minillm_serve.runtime.inputs import StepInputs
 from minillm_serve.runtime.sampling.adjust import adjust
 from minillm_serve.runtime.sampling.choice import Choice
-from minillm_serve.runtime.sampling.randomness import TEST, stream, uniform
+from minillm_serve.runtime.sampling.randomness import TEST, stream, uniforms
 from minillm_serve.runtime.sampling.sampler import Chosen, choose, distributions, report
 from minillm_serve.runtime.spec.accept import AcceptRule, accept
 
@@ -109,16 +109,20 @@ def _decide(
     # Where in a table [S', K + 1] the choices stand: each sequence's at the beginning of its row.
     spots = [s * (longest + 1) + i for s, k in enumerate(lengths) for i in range(k + 1)]
     padded = np.zeros((len(drafts), longest), np.int64)
-    draws = np.zeros((len(drafts) * (longest + 1), 2))
     for s, guessed in enumerate(drafts):
         padded[s, : len(guessed)] = guessed
-    for spot, choice in zip(spots, choices, strict=True):
-        test = stream(choice.seed, TEST)
-        draws[spot] = uniform(test, choice.position), uniform(choice.seed, choice.position)
+    positions = np.array([[choice.position] for choice in choices])
+    draws = np.zeros((len(drafts) * (longest + 1), 2))
+    seeds = [choice.seed for choice in choices]
+    draws[spots, 0] = uniforms([stream(seed, TEST) for seed in seeds], positions)[:, 0]
+    draws[spots, 1] = uniforms(seeds, positions)[:, 0]
     arrays = [np.array(spots), padded, np.array(lengths), draws.reshape(len(drafts), -1, 2)]
     where, ids, counts, numbers = upload(arrays, device)
+    # A row without a single possible token is reported as a fault; no rule need bear its numbers.
+    healthy = adjusted.max(dim=-1).values.isfinite()
+    harmless = torch.zeros(vocab, device=device).index_fill_(0, ids.new_zeros(1), 1)
     p = torch.zeros(len(drafts) * (longest + 1), vocab, device=device)
-    p[where] = distributions(adjusted, choices)
+    p[where] = distributions(adjusted, choices).where(healthy[:, None], harmless)
     q = torch.zeros(len(drafts), longest, vocab, device=device)
     q.scatter_(2, ids.unsqueeze(2), 1)
     for s, probs in enumerate(proposals):
@@ -126,7 +130,7 @@ def _decide(
             q[s, : len(probs)] = probs
     kept = accept(p.view(len(drafts), longest + 1, vocab), q, ids, counts, numbers)
     tokens = kept.token_ids.flatten()[where].clamp(min=0)
-    return report(tokens, adjusted.max(dim=-1).values.isfinite(), logits, adjusted), kept.counts
+    return report(tokens, healthy, logits, adjusted), kept.counts
 
 
 def _rows_of(inputs: StepInputs, index: int) -> range:
