@@ -12,6 +12,7 @@ Command = Callable[[Sequence[str]], int]
 COMMANDS = {
     "generate": ("minillm_serve.cli_text:generate", "complete prompts"),
     "chat": ("minillm_serve.cli_text:chat", "talk to the model"),
+    "serve": ("minillm_serve.cli_serve:main", "serve the model over HTTP, in OpenAI's API"),
     "bench": ("minillm_serve.cli_bench:main", "measure the engine beside others"),
     "models": ("minillm_serve.models.cli:main", "list, fetch and verify models"),
     "train-drafter": (

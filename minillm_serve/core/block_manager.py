@@ -138,6 +138,20 @@ class BlockManager:
             self.swap_space.move_in(sequence)
         return True
 
+    def extend(self, sequence: Sequence, num_tokens: int) -> None:
+        """Further blocks behind those that `grow` has granted for this step: for drafts.
+
+        Nothing is copied any more. What the sequence is to write to is its own by now, and is in
+        others' tables, or in the prefix cache, only for what this very step writes there.
+
+        Raises:
+            OutOfBlocks: too few are available.
+        """
+        missing = self.num_blocks_for(num_tokens) - len(sequence.block_table)
+        if missing > 0:
+            self.shared.make_free(missing)
+            sequence.block_table.extend(self.pool.allocate(missing))
+
     def trim(self, sequence: Sequence) -> None:
         """Gives back the blocks behind a sequence's last token: drafts were there, and wrong."""
         table, wanted = sequence.block_table, self.num_blocks_for(len(sequence))

@@ -18,7 +18,7 @@ from minillm_serve.core.request import FinishReason, Request, Sequence, Sequence
 from minillm_serve.core.request_book import RequestBook
 from minillm_serve.core.scheduler import Scheduler
 from minillm_serve.core.sharing import PrefixStats
-from minillm_serve.core.snapshot import snapshot
+from minillm_serve.core.snapshot import snapshot, with_drafts, without_empty_room
 from minillm_serve.core.speculation import SpecStats
 
 
@@ -259,14 +259,15 @@ class EngineCore:
             raise
         updates = self.scheduler.commit(flight.batch, result)
         ended = self.clock()
+        verified = with_drafts(flight.batch, result)
         if flight.schedule is not None:
-            flight.schedule.end(flight.number, ended)
+            flight.schedule.end(flight.number, ended, verified)
         for update in updates:
             self._book.note(update, ended)
         if self.on_step is not None:
             sampled = sum(len(u.new_token_ids) for u in updates)
             finished = tuple(u.request_id for u in updates if u.finish_reason)
-            record = flight.record
+            record = without_empty_room(flight.record, flight.batch, verified)
             self.on_step(replace(record, ended=ended, num_sampled=sampled, finished=finished))
         return updates
 

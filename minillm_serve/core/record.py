@@ -89,6 +89,7 @@ class ScheduleRecord:
         self._steady: list[Sequence] = []  # who ran in the last step, if all of them decoded
         self._decoding: set[Sequence] = set()
         self._open: dict[Sequence, int] = {}  # the rows of the spans of those who are decoding
+        self._drafting: dict[Sequence, int] = {}  # and of those who have room for drafts, just now
         self._preemptions: list[tuple[int, int, bool]] = []  # sequence, step, swapped
 
     def __len__(self) -> int:
@@ -117,9 +118,17 @@ class ScheduleRecord:
             self._preemptions.append((self._number(sequence), step, swapped))
         return step
 
-    def end(self, step: int, now: float) -> None:
-        """Notes that a step has ended."""
+    def end(self, step: int, now: float, verified: Iterable[ScheduledSequence] = ()) -> None:
+        """Notes that a step has ended.
+
+        Args:
+            step: its number.
+            now: when.
+            verified: those of its slices that had room for drafts, with the drafts that were made.
+        """
         self.ended[step] = now
+        for item in verified:
+            self._tokens[self._drafting[item.sequence]] = item.num_tokens
 
     def repeat(self, ends: Iterable[float]) -> None:
         """Notes steps that are like the last one, a token further each, given when they end."""
@@ -180,10 +189,14 @@ class ScheduleRecord:
 
     def _note_changes(self, step: int, batch: Batch, num_tokens: int) -> None:
         """Opens and closes spans, so that those are open who are decoding."""
+        self._drafting.clear()
         decoding = {item.sequence for item in batch.scheduled}
         for item in _readers(batch, num_tokens):
-            self._counts[self._add_span(step, item.sequence, item.num_tokens)] = 1
+            row = self._add_span(step, item.sequence, item.num_tokens)
+            self._counts[row] = 1
             decoding.remove(item.sequence)
+            if item.num_drafts:
+                self._drafting[item.sequence] = row
         for sequence in decoding ^ self._decoding:
             if sequence in decoding:
                 self._open[sequence] = self._add_span(step, sequence, 1)

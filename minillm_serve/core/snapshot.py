@@ -1,6 +1,9 @@
 """The books of an engine at the moment when a step begins."""
 
-from minillm_serve.core.batch import Batch
+from collections.abc import Iterable
+from dataclasses import replace
+
+from minillm_serve.core.batch import Batch, ScheduledSequence, StepResult
 from minillm_serve.core.metrics import StepRecord
 from minillm_serve.core.scheduler import Scheduler
 
@@ -25,4 +28,29 @@ def snapshot(scheduler: Scheduler, batch: Batch, began: float) -> StepRecord:
         num_idle=batch.num_idle,
         blocks_swapped_out=len(batch.blocks_to_swap_out),
         blocks_swapped_in=len(batch.blocks_to_swap_in),
+    )
+
+
+def with_drafts(batch: Batch, result: StepResult) -> list[ScheduledSequence]:
+    """The slices of a step that had room for drafts, with the drafts that were really made."""
+    pairs = zip(batch.scheduled, result.outputs, strict=True)
+    return [item.with_drafts(output.draft_token_ids) for item, output in pairs if item.num_drafts]
+
+
+def without_empty_room(
+    record: StepRecord, batch: Batch, verified: Iterable[ScheduledSequence]
+) -> StepRecord:
+    """The step as it has run: room that no draft was found for was not computed.
+
+    Args:
+        record: the step as it was about to run.
+        batch: the step.
+        verified: see `with_drafts`.
+    """
+    room = sum(item.num_drafts for item in batch.scheduled)
+    empty = room - sum(item.num_drafts for item in verified)
+    if not empty:
+        return record
+    return replace(
+        record, num_tokens=record.num_tokens - empty, tokens_stored=record.tokens_stored - empty
     )

@@ -118,8 +118,15 @@ class DraftHead(nn.Module):
 
 def draft_config(target: ModelConfig) -> ModelConfig:
     """The target's shape with a single layer, without biases, head norms and windows."""
-    plain = {"qkv_bias": False, "o_bias": False, "mlp_bias": False, "qk_norm": False}
-    return replace(target, num_layers=1, sliding_windows=(None,), **plain)
+    return replace(
+        target,
+        num_layers=1,
+        sliding_windows=(None,),
+        qkv_bias=False,
+        o_bias=False,
+        mlp_bias=False,
+        qk_norm=False,
+    )
 
 
 def load_draft_head(path: str | Path, target: Transformer) -> DraftHead:

@@ -43,6 +43,8 @@ class Work:
     def of(cls, batch: Batch) -> Work:
         """The work of a batch: row i of a slice attends to start + i + 1 tokens.
 
+        (All rows of a sequence share what is read. Each draft needs logits of its own.)
+
         The idle rows of a fixed batch are computed as well, as wide as its widest row.
         """
         sequences = tokens = samples = context = pairs = 0
@@ -50,7 +52,7 @@ class Work:
             count = item.num_tokens
             sequences += 1
             tokens += count
-            samples += item.samples
+            samples += item.samples + item.num_drafts
             context += item.start + count
             pairs += count * item.start + count * (count + 1) // 2
         work = cls(sequences, tokens, samples, context, pairs)
@@ -72,6 +74,13 @@ class Work:
     def decode(cls, batch: int, context: int) -> Work:
         """A decode step of sequences that have `context` tokens each, the new one included."""
         return cls(batch, batch, batch, batch * context, batch * context)
+
+    @classmethod
+    def verify(cls, batch: int, drafts: int, context: int) -> Work:
+        """The same with so many drafts each behind the new token."""
+        rows = 1 + drafts
+        pairs = rows * context + drafts * rows // 2
+        return cls(batch, batch * rows, batch * rows, batch * (context + drafts), batch * pairs)
 
     @classmethod
     def prefill(cls, tokens: int) -> Work:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from minillm_serve.core.batch import Batch, SequenceOutput, StepResult
+import math
+
+from minillm_serve.core.batch import Batch, ScheduledSequence, SequenceOutput, StepResult
 from minillm_serve.core.executor import FinishedStep
+from minillm_serve.runtime.sampling.randomness import TEST, stream, uniform
 from minillm_serve.sim.cost import CostModel, Work
 
-#: The id that a simulated step samples. Requests must ignore it as a stop token.
-TOKEN = 0
+#: The id that a simulated step samples, and one that it does not. Requests must ignore both as
+#: stop tokens.
+TOKEN, WRONG = 0, 1
 
 _SAMPLED, _NOTHING = SequenceOutput((TOKEN,)), SequenceOutput()
 
@@ -42,22 +46,66 @@ class SimExecutor:
 
     (Copies within the pool are free here: a block is next to nothing beside the weights.)
 
+    Where the scheduler has room for drafts, all of them are made. Whether one is kept hangs on its
+    sequence's seed and its position alone, so that it is the same in whatever steps it is computed.
+
     Args:
         cost: prices batches.
         clock: advanced by every step; the engine reads the same one.
         block_size: tokens a block (P), for blocks that are swapped.
+        acceptance: probability that a draft is kept, if all before it were.
+        draft_cost: what a pass of the drafter takes, which gives a draft to each sequence: a share
+            of a step of these sequences without drafts.
+
+    Raises:
+        ValueError: `acceptance` is no probability, or `draft_cost` negative.
     """
 
-    def __init__(self, cost: CostModel, clock: SimClock, block_size: int = 16) -> None:
+    def __init__(
+        self,
+        cost: CostModel,
+        clock: SimClock,
+        block_size: int = 16,
+        *,
+        acceptance: float = 0.0,
+        draft_cost: float = 0.0,
+    ) -> None:
+        if not 0 <= acceptance <= 1:
+            raise ValueError(f"acceptance={acceptance!r}: expected a probability, from 0 to 1")
+        if not 0 <= draft_cost < math.inf:
+            raise ValueError(f"draft_cost={draft_cost!r}: give a share of a step, 0 or more")
         self.cost = cost
         self.clock = clock
         self.block_size = block_size
+        self.acceptance = acceptance
+        self.draft_cost = draft_cost
 
     def submit(self, batch: Batch) -> FinishedStep:
         """Runs a step in no time of ours."""
         if batch.swap_out or batch.swap_in:
             blocks = len(batch.blocks_to_swap_out) + len(batch.blocks_to_swap_in)
             self.clock.advance(self.cost.swap_seconds(blocks * self.block_size))
+        drafting = [item for item in batch.scheduled if item.num_drafts]
+        if drafting and self.draft_cost:
+            self.clock.advance(self._drafting_seconds(drafting))
         self.clock.advance(self.cost.seconds(Work.of(batch)))
-        outputs = tuple(_SAMPLED if item.samples else _NOTHING for item in batch.scheduled)
-        return FinishedStep(StepResult(outputs))
+        return FinishedStep(StepResult(tuple(map(self._output, batch.scheduled))))
+
+    def _drafting_seconds(self, items: list[ScheduledSequence]) -> float:
+        """Each pass gives one draft to every sequence that still lacks some."""
+        seconds = 0.0
+        for number in range(max(item.num_drafts for item in items)):
+            rows = [item.known_end + number for item in items if item.num_drafts > number]
+            count, context = len(rows), sum(rows)
+            seconds += self.cost.seconds(Work(count, count, count, context, context))
+        return self.draft_cost * seconds
+
+    def _output(self, item: ScheduledSequence) -> SequenceOutput:
+        if not item.num_drafts:
+            return _SAMPLED if item.samples else _NOTHING
+        kept, count = 0, item.num_drafts
+        tests = stream(item.sequence.seed, TEST)
+        while kept < count and uniform(tests, item.known_end + kept) < self.acceptance:
+            kept += 1
+        drafts = (TOKEN,) * kept + (WRONG,) * (count - kept)
+        return SequenceOutput((TOKEN,) * (kept + 1), draft_token_ids=drafts)

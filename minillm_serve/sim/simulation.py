@@ -23,6 +23,7 @@ from minillm_serve.core import (
     BlockManager,
     BlockPool,
     ContinuousScheduler,
+    DraftLengths,
     EngineCore,
     FinishReason,
     MakeScheduler,
@@ -30,6 +31,7 @@ from minillm_serve.core import (
     RequestMetrics,
     RequestRefused,
     SamplingParams,
+    Speculation,
     StepRecord,
     SwapSpace,
 )
@@ -68,6 +70,10 @@ class Simulation:
         num_host_blocks: blocks of host memory, to swap out to where that costs less than computing
             again.
         scheduler: a `Scheduler` class, or `partial(StaticScheduler, max_queue_delay=1.0)`.
+        draft_lengths: how many drafts each sequence gets: `FixedLengths(3)`, say, or
+            `AdaptiveLengths(5, step_costs(cost, context=500))`. None speculates not at all.
+        acceptance: probability that a draft is kept, if all before it were.
+        draft_cost: what a pass of the drafter takes, as a share of a step; see `SimExecutor`.
         max_num_waiting: newcomers are refused while so many wait.
         max_wait: seconds after which who has not begun is dropped.
         priority: gives each request its priority, for policies that ask.
@@ -86,6 +92,9 @@ class Simulation:
         max_model_len: int | None = None,
         num_host_blocks: int = 0,
         scheduler: MakeScheduler = ContinuousScheduler,
+        draft_lengths: DraftLengths | None = None,
+        acceptance: float = 0.0,
+        draft_cost: float = 0.0,
         max_num_waiting: int | None = None,
         max_wait: float = math.inf,
         priority: Callable[[Arrival], int] = lambda arrival: 0,
@@ -101,14 +110,17 @@ class Simulation:
         self.stride = stride and on_step is None
         self._observer = on_step
         self._was_quiet = False
+        made = scheduler(
+            blocks,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_len=limit.max_len,
+        )
+        if draft_lengths is not None:
+            made.speculation = Speculation(draft_lengths)
         self.engine = EngineCore(
-            scheduler(
-                blocks,
-                max_num_seqs=max_num_seqs,
-                max_num_batched_tokens=max_num_batched_tokens,
-                max_len=limit.max_len,
-            ),
-            SimExecutor(cost, self.clock, block_size),
+            made,
+            SimExecutor(cost, self.clock, block_size, acceptance=acceptance, draft_cost=draft_cost),
             limit,
             clock=self.clock,
             on_step=self._note,

@@ -3,7 +3,7 @@
 from collections import deque
 
 from minillm_serve.core import Batch, Sequence, SequenceOutput, StepResult
-from tests.core.oracle import OracleExecutor, next_token
+from tests.core.oracle import OracleExecutor, answer, next_token, nothing
 
 
 class Step:
@@ -14,10 +14,14 @@ class Step:
         self.result: StepResult | None = None
         self.swaps = batch.blocks_to_swap_out, batch.blocks_to_swap_in
         self.copies = batch.blocks_to_copy
-        self.sequences = [item.sequence for item in batch.scheduled]
-        self.slices = [(item.start, item.end, item.samples) for item in batch.scheduled]
-        self.tables = [list(item.sequence.block_table) for item in batch.scheduled]
-        self.known = [item.sequence.token_ids[: item.end] for item in batch.scheduled]
+        items = [executor.with_drafts(item) for item in batch.scheduled]
+        self.sequences = [item.sequence for item in items]
+        self.slices = [(item.start, item.end, item.samples) for item in items]
+        self.tables = [list(item.sequence.block_table) for item in items]
+        self.drafts = [item.draft_token_ids for item in items]
+        self.known = [
+            [*item.sequence.token_ids[: item.known_end], *item.draft_token_ids] for item in items
+        ]
 
     def wait(self) -> StepResult:
         while self.result is None:
@@ -32,8 +36,10 @@ class DeferredExecutor(OracleExecutor):
     that needs a token which nobody sampled fails.
     """
 
-    def __init__(self, num_blocks: int, block_size: int, num_host_blocks: int = 0) -> None:
-        super().__init__(num_blocks, block_size, num_host_blocks)
+    def __init__(
+        self, num_blocks: int, block_size: int, num_host_blocks: int = 0, guess=nothing
+    ) -> None:
+        super().__init__(num_blocks, block_size, num_host_blocks, guess)
         self.queue: deque[Step] = deque()
         self.sampled: dict[Sequence, int] = {}
         self.submitted: list[Step] = []
@@ -68,6 +74,7 @@ class DeferredExecutor(OracleExecutor):
         for position in range(end):
             block, row = self._slot(step.tables[i], position)
             read.append(self.memory[block][row])
-        token = next_token(read, step.sequences[i].index)
-        self.sampled[step.sequences[i]] = token
-        return SequenceOutput((token,))
+        index = step.sequences[i].index
+        output = answer(read, step.drafts[i], lambda tokens: next_token(tokens, index))
+        self.sampled[step.sequences[i]] = output.token_ids[-1]
+        return output

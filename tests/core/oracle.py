@@ -7,6 +7,7 @@ stale block changes the tokens, and the comparison with `expected_tokens` shows 
 """
 
 import random
+from collections.abc import Callable
 
 from minillm_serve.core import (
     PREFIX_CACHES,
@@ -19,7 +20,9 @@ from minillm_serve.core import (
     FinishedStep,
     Request,
     SamplingParams,
+    ScheduledSequence,
     SequenceOutput,
+    Speculation,
     StepResult,
     SwapSpace,
 )
@@ -29,18 +32,45 @@ VOCAB = 97
 
 def next_token(tokens: list[int], index: int = 0) -> int:
     """A function of every token and its position, and of which answer of its request it is for."""
-    state = 7
-    for token in tokens:
-        state = (state * 31 + token + 1) % 1_000_003
-    return (state + index) % VOCAB
+    return (_state(tokens) + index) % VOCAB
 
 
 def expected_tokens(prompt: list[int], count: int, index: int = 0) -> list[int]:
     """What the oracle must generate, computed without any engine."""
-    tokens = list(prompt)
+    state, tokens = _state(prompt), list[int]()
     for _ in range(count):
-        tokens.append(next_token(tokens, index))
-    return tokens[len(prompt) :]
+        tokens.append((state + index) % VOCAB)
+        state = _state(tokens[-1:], state)
+    return tokens
+
+
+def _state(tokens: list[int], state: int = 7) -> int:
+    for token in tokens:
+        state = (state * 31 + token + 1) % 1_000_003
+    return state
+
+
+def nothing(item: ScheduledSequence) -> tuple[int, ...]:
+    """Guesses nothing; see `tests.core.guessing` for somebody who does."""
+    return ()
+
+
+def answer(
+    read: list[int], drafts: tuple[int, ...], choose: Callable[[list[int]], int]
+) -> SequenceOutput:
+    """What follows tokens that end with drafts: as many of those as are right, and one token more.
+
+    Args:
+        read: the tokens, as they were read back.
+        drafts: the last of them.
+        choose: the token that follows some tokens.
+    """
+    known = len(read) - len(drafts)
+    chosen = [choose(read[:end]) for end in range(known, len(read) + 1)]
+    count = 0
+    while count < len(drafts) and drafts[count] == chosen[count]:
+        count += 1
+    return SequenceOutput(tuple(chosen[: count + 1]), draft_token_ids=drafts)
 
 
 def copy_blocks(sources, targets, moves) -> None:
@@ -50,12 +80,19 @@ def copy_blocks(sources, targets, moves) -> None:
 
 
 class OracleExecutor:
-    def __init__(self, num_blocks: int, block_size: int, num_host_blocks: int = 0) -> None:
+    def __init__(
+        self, num_blocks: int, block_size: int, num_host_blocks: int = 0, guess=nothing
+    ) -> None:
         self.block_size = block_size
         # -1 is what nobody has written: reading it gives a wrong token at once.
         self.memory = [[-1] * block_size for _ in range(num_blocks)]
         self.host = [[-1] * block_size for _ in range(num_host_blocks)]
         self.batches: list[Batch] = []
+        self.guess = guess  # of a slice with room for drafts
+
+    def with_drafts(self, item: ScheduledSequence) -> ScheduledSequence:
+        """The slice with what is guessed, if there is room for a guess."""
+        return item.with_drafts(self.guess(item)) if item.num_drafts else item
 
     def swap(self, out, back) -> None:
         """Copies blocks. What is read all lies there before anything is written, as on a device."""
@@ -71,11 +108,13 @@ class OracleExecutor:
     def submit(self, batch: Batch) -> FinishedStep:
         self.batches.append(batch)
         self.copy(batch.blocks_to_swap_out, batch.blocks_to_copy, batch.blocks_to_swap_in)
-        for item in batch.scheduled:
+        items = [self.with_drafts(item) for item in batch.scheduled]
+        for item in items:
+            tokens = [*item.sequence.token_ids[: item.known_end], *item.draft_token_ids]
             for position in range(item.start, item.end):
                 block, row = self._slot(item.sequence.block_table, position)
-                self.memory[block][row] = item.sequence.token_ids[position]
-        return FinishedStep(StepResult(tuple(self._output(item) for item in batch.scheduled)))
+                self.memory[block][row] = tokens[position]
+        return FinishedStep(StepResult(tuple(self._output(item) for item in items)))
 
     def _slot(self, table: list[int], position: int) -> tuple[int, int]:
         return table[position // self.block_size], position % self.block_size
@@ -87,7 +126,8 @@ class OracleExecutor:
         for position in range(item.end):
             block, row = self._slot(item.sequence.block_table, position)
             read.append(self.memory[block][row])
-        return SequenceOutput((next_token(read, item.sequence.index),))
+        index = item.sequence.index
+        return answer(read, item.draft_token_ids, lambda tokens: next_token(tokens, index))
 
 
 def make_engine(
@@ -101,8 +141,11 @@ def make_engine(
     executor=None,
     scheduler=ContinuousScheduler,
     prefix_cache=None,
+    guess=nothing,
+    lengths=None,
     **options,
 ) -> EngineCore:
+    """An engine on the oracle; `lengths` are `DraftLengths`, for which `guess` makes the drafts."""
     space = SwapSpace(num_host_blocks) if num_host_blocks else None
     if isinstance(prefix_cache, str):
         prefix_cache = PREFIX_CACHES[prefix_cache](block_size)
@@ -116,7 +159,8 @@ def make_engine(
         max_num_batched_tokens=max_num_batched_tokens,
         max_len=admission.max_len,
     )
-    executor = executor or OracleExecutor(num_blocks, block_size, num_host_blocks)
+    policy.speculation = Speculation(lengths) if lengths is not None else None
+    executor = executor or OracleExecutor(num_blocks, block_size, num_host_blocks, guess)
     options.setdefault("debug_invariants", True)
     return EngineCore(policy, executor, admission, **options)
 

@@ -18,9 +18,10 @@ from minillm_serve.core import (
 )
 from minillm_serve.core.invariants import check_idle, check_invariants
 from tests.core.deferred import DeferredExecutor
+from tests.core.guessing import speculations
 from tests.core.ledger import Ledger
 from tests.core.machine import CountingMachine
-from tests.core.oracle import VOCAB, expected_tokens, make_engine, request
+from tests.core.oracle import VOCAB, expected_tokens, make_engine, nothing, request
 
 
 class Breakdown(Exception):
@@ -30,8 +31,8 @@ class Breakdown(Exception):
 class Unreliable(DeferredExecutor):
     """Fails when told to: a whole step, whose blocks then hold rubbish, or one of its sequences."""
 
-    def __init__(self, *sizes: int) -> None:
-        super().__init__(*sizes)
+    def __init__(self, *arguments) -> None:
+        super().__init__(*arguments)
         self.next_fails = self.one_fails = False
         self.failed = lambda step: None
 
@@ -81,6 +82,7 @@ class SharingMachine(CountingMachine):
         policy=st.sampled_from([make() for make in POLICIES.values()]),
         overlapped=st.booleans(),
         eos=st.sets(st.integers(0, VOCAB - 1), max_size=4),
+        speculation=speculations,
         texts=st.lists(
             st.lists(st.integers(0, 2), min_size=24, max_size=24), min_size=2, max_size=2
         ),
@@ -97,11 +99,13 @@ class SharingMachine(CountingMachine):
         policy,
         overlapped,
         eos,
+        speculation,
         texts,
         choices,
     ):
         self.now = 0.0
-        self.executor = Unreliable(num_blocks, block_size, num_host_blocks)
+        guess = speculation.get("guess", nothing)
+        self.executor = Unreliable(num_blocks, block_size, num_host_blocks, guess)
         self.executor.failed = self.note_breakdown
         self.cache = Ledger(self.kind, block_size) if self.kind is not None else None
         self.engine = make_engine(
@@ -112,7 +116,8 @@ class SharingMachine(CountingMachine):
             executor=self.executor,
             scheduler=partial(scheduler, policy=policy),
             prefix_cache=self.cache,
-            async_scheduling=overlapped,
+            lengths=speculation.get("lengths"),
+            async_scheduling=overlapped and not speculation,
             eos_token_ids=eos,
             clock=lambda: self.now,
         )

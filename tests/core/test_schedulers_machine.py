@@ -19,8 +19,9 @@ from minillm_serve.core import (
 from minillm_serve.core.invariants import check_idle, check_invariants
 from minillm_serve.core.record import ScheduleRecord
 from tests.core.deferred import DeferredExecutor
+from tests.core.guessing import speculations
 from tests.core.machine import CountingMachine, run_machine
-from tests.core.oracle import VOCAB, expected_tokens, make_engine, request
+from tests.core.oracle import VOCAB, expected_tokens, make_engine, nothing, request
 
 
 class CrowdMachine(CountingMachine):
@@ -40,6 +41,7 @@ class CrowdMachine(CountingMachine):
         overlapped=st.booleans(),
         limit=st.sampled_from([None, 1, 4]),
         eos=st.sets(st.integers(0, VOCAB - 1), max_size=6),
+        speculation=speculations,
         choices=st.randoms(use_true_random=False),
     )
     def start(
@@ -54,17 +56,20 @@ class CrowdMachine(CountingMachine):
         overlapped,
         limit,
         eos,
+        speculation,
         choices,
     ):
         self.now = 0.0
+        guess = speculation.get("guess", nothing)
         self.engine = make_engine(
             num_blocks=num_blocks,
             block_size=block_size,
             max_num_seqs=seqs,
             max_num_batched_tokens=budget,
-            executor=DeferredExecutor(num_blocks, block_size, num_host_blocks),
+            executor=DeferredExecutor(num_blocks, block_size, num_host_blocks, guess),
             scheduler=partial(kind, policy=policy),
-            async_scheduling=overlapped,
+            lengths=speculation.get("lengths"),
+            async_scheduling=overlapped and not speculation,
             max_num_waiting=limit,
             eos_token_ids=eos,
             clock=lambda: self.now,

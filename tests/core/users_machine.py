@@ -5,14 +5,16 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from minillm_serve.core import RequestRefused
 from minillm_serve.core.invariants import check_idle, check_invariants
+from tests.core.guessing import speculations
 from tests.core.machine import CountingMachine
 from tests.core.oracle import VOCAB, expected_tokens, make_engine, request
 
 
 class UsersMachine(CountingMachine):
-    """Some answers hold a stop token, some users leave at any moment."""
+    """Some answers hold a stop token, some users leave at any moment, some engines guess ahead."""
 
     make = staticmethod(make_engine)
+    guesses = True
 
     @initialize(
         num_blocks=st.integers(2, 12),
@@ -20,14 +22,16 @@ class UsersMachine(CountingMachine):
         seqs=st.integers(1, 5),
         budget=st.integers(1, 20),
         eos=st.sets(st.integers(0, VOCAB - 1), max_size=8),
+        speculation=speculations,
     )
-    def start(self, num_blocks, block_size, seqs, budget, eos):
+    def start(self, num_blocks, block_size, seqs, budget, eos, speculation):
         self.engine = self.make(
             num_blocks=num_blocks,
             block_size=block_size,
             max_num_seqs=seqs,
             max_num_batched_tokens=budget,
             eos_token_ids=eos,
+            **(speculation if self.guesses else {}),
         )
         self.eos = eos
         self.asked = {}

@@ -56,7 +56,9 @@ class AdaptiveLengths:
         lengths = allot(gains, bill, margin=MARGIN)
         chosen = {s: length for s, length in zip(rooms, lengths, strict=False) if length}
         if self._probes.can_afford(bill):
-            patiences = {self._records[s].patience: s for s in rooms if s not in chosen}
+            patiences = {
+                self._records[s].patience: s for s in rooms if rooms[s] and s not in chosen
+            }
             picked = self._probes.pick(list(patiences), lengths, bill)
             chosen |= {patiences[patience]: 1 for patience in picked}
         return chosen

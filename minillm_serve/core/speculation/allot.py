@@ -26,9 +26,7 @@ class Bill:
     Attributes:
         base: seconds of the step without drafts.
         rate: tokens a second without drafts.
-        verify: entry rows + m: seconds with m drafts, drafting and `theirs` excluded, for m >= 1.
-        rows: of the step without drafts.
-        theirs: seconds that are the others'.
+        verify: entry `rows` + m, with `fixed` added: seconds with m >= 1 drafts, without drafting.
         passes: for each pass of the drafter, entry n: what it takes more with n + 1 sequences than
             with n.
         least: seconds that a draft adds at the very least.
@@ -36,6 +34,7 @@ class Bill:
 
     __slots__ = (
         "base",
+        "fixed",
         "least",
         "most",
         "num_others",
@@ -43,7 +42,6 @@ class Bill:
         "passes",
         "rate",
         "rows",
-        "theirs",
         "verify",
     )
 
@@ -53,13 +51,12 @@ class Bill:
         self.num_sequences = num_sequences
         self.num_others = num_others
         self.most = most
+        self.base = costs.plain(num_sequences)
+        self.rate = num_sequences / self.base if self.base else inf
         self.rows = rows = num_sequences + num_others
         self.verify = costs.verify.table(rows + num_sequences * most)
-        # Where steps without drafts seem to take longer, that is noise, and no reason for drafts.
-        alone = costs.verify(num_sequences)
-        self.base = alone if num_others else min(alone, costs.plain(num_sequences))
-        self.rate = num_sequences / self.base if self.base else inf
-        self.theirs = self.verify[rows] - alone
+        # A step that reads a prompt is not a plain one in any case.
+        self.fixed = self.base - self.verify[rows] + (0.0 if num_others else costs.switch)
         curves = [costs.of_pass(number) for number in range(most)]
         self.passes = [curve.increments(num_sequences) for curve in curves]
         self.least = costs.verify.least_slope(rows) + min(curve.least for curve in curves)
@@ -72,10 +69,10 @@ class Bill:
     def price(self, lengths: Sequence[int], count: int) -> float:
         """Seconds that so many sequences more with one draft each add to these."""
         drafts = sum(lengths)
-        before = self.verify[self.rows + drafts] - self.theirs if drafts else self.base
+        before = self.verify[self.rows + drafts] + self.fixed if drafts else self.base
         first = sum(length > 0 for length in lengths)
         drafting = sum(self.passes[0][first : first + count])
-        return self.verify[self.rows + drafts + count] - self.theirs - before + drafting
+        return self.verify[self.rows + drafts + count] + self.fixed - before + drafting
 
     def seconds(self, lengths: Sequence[int]) -> float:
         """Seconds of the step with so many drafts for each sequence."""
@@ -86,7 +83,7 @@ class Bill:
             for depth in range(max(lengths))
             for number in range(sum(length > depth for length in lengths))
         )
-        return self.verify[self.rows + sum(lengths)] - self.theirs + passes
+        return self.verify[self.rows + sum(lengths)] + self.fixed + passes
 
 
 def allot(gains: Sequence[Sequence[float]], bill: Bill, *, margin: float = 0.0) -> list[int]:
@@ -147,7 +144,7 @@ def _rates(order: list[int], gains: dict[int, float], bill: Bill) -> list[float]
     Draft `depth` of sequence `row` is number `row * bill.most + depth`.
     """
     drafting = [iter(increments) for increments in bill.passes]
-    seconds = accumulate([next(drafting[i % bill.most]) for i in order], initial=-bill.theirs)
+    seconds = accumulate([next(drafting[i % bill.most]) for i in order], initial=bill.fixed)
     tokens = accumulate(map(gains.__getitem__, order), initial=float(bill.num_sequences))
     verify = bill.verify[bill.rows : bill.rows + len(order) + 1]
     rates = map(truediv, tokens, map(add, verify, seconds))

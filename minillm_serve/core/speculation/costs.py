@@ -11,7 +11,8 @@ class Curve:
     """Seconds as a function of rows: straight lines between points, never falling.
 
     Fewer rows than at the first point take what it says; behind the last point the last line goes
-    on. More rows never take less time: a point below an earlier one is noise, and is raised to it.
+    on. More rows never take less time; and whatever disturbs a measurement can only add to it. So a
+    point above a later one is lowered to that.
 
     Args:
         points: pairs (rows, seconds), in any order. One point is a constant, none is nothing.
@@ -23,18 +24,17 @@ class Curve:
     __slots__ = ("_increments", "_least", "_table", "points")
 
     def __init__(self, points: Iterable[tuple[int, float]] = ()) -> None:
-        raised: list[tuple[int, float]] = []
-        highest = 0.0
-        for rows, seconds in sorted(points):
-            if rows < 1 or (raised and raised[-1][0] == rows):
+        lowered: dict[int, float] = {}
+        lowest = math.inf
+        for rows, seconds in sorted(points, reverse=True):
+            if rows < 1 or rows in lowered:
                 raise ValueError(f"{rows} rows: expected at least 1, and each number once")
             if not 0 <= seconds < math.inf:
                 raise ValueError(f"{seconds!r} seconds for {rows} rows: expected 0 or more")
-            highest = max(highest, seconds)
-            raised.append((rows, highest))
-        self.points = tuple(raised)
+            lowered[rows] = lowest = min(lowest, seconds)
+        self.points = tuple(reversed(lowered.items()))
         # The flattest line at or behind each point.
-        self._least = [_slope(a, b) for a, b in pairwise(raised)]
+        self._least = [_slope(a, b) for a, b in pairwise(self.points)]
         for at in reversed(range(len(self._least) - 1)):
             self._least[at] = min(self._least[at], self._least[at + 1])
         self._table: list[float] = []
@@ -96,12 +96,14 @@ FREE = Curve()
 class StepCosts:
     """Seconds of a step, as far as they hang on its drafts.
 
-    A step that verifies is not just a longer one: its sequences have several rows each, so that on
-    a GPU no recorded step fits it. So there are two curves for what the target does.
+        plain(sequences) + switch + verify(rows) - verify(sequences) + the drafter's passes
+
+    A draft's row is cheaper than another sequence, whose context would have to be read as well. So
+    there are two curves, and of `verify` only what it grows by counts.
 
     Attributes:
-        plain: of a step without drafts, by rows, one for each sequence.
-        verify: of a step with drafts, drafting excluded, by rows, drafts included.
+        plain: of a step without drafts, by sequences, one row each.
+        verify: of a step of few sequences with drafts, by rows; drafting excluded.
         draft: of one pass of the drafter, by sequences that take part in it.
         first_draft: of a step's first pass; as the others if None.
     """
@@ -110,6 +112,14 @@ class StepCosts:
     verify: Curve
     draft: Curve = FREE
     first_draft: Curve | None = None
+
+    @property
+    def switch(self) -> float:
+        """What a step takes more for having any drafts.
+
+        On a GPU plain steps are recorded, which those with drafts are not.
+        """
+        return max(0.0, self.verify(2) - self.plain(2))
 
     def of_pass(self, number: int) -> Curve:
         """What pass 0, 1, ... of the drafter costs."""
@@ -123,10 +133,13 @@ class StepCosts:
             drafting: sequences that take part in each of the drafter's passes: entry j counts
                 those that have more than j drafts.
         """
-        if not any(drafting):
+        num_drafts = sum(drafting)
+        num_sequences = rows - num_drafts
+        if not num_drafts:
             return self.plain(rows)
         passes = (self.of_pass(number)(count) for number, count in enumerate(drafting))
-        return self.verify(rows) + sum(passes)
+        more = self.verify(rows) - self.verify(num_sequences)
+        return self.plain(num_sequences) + self.switch + more + sum(passes)
 
 
 def _slope(first: tuple[int, float], second: tuple[int, float]) -> float:

@@ -75,9 +75,7 @@ class Speculation:
 
 def _make_room(blocks: BlockManager, item: ScheduledSequence, count: int) -> int:
     """Blocks for so many drafts, or if there are too few, for as many as there is room for."""
-    if blocks.grow(item.sequence, item.end + count):
-        return count
-    spare = len(item.sequence.block_table) * blocks.block_size - item.end
-    more = blocks.num_available * blocks.block_size
-    count = min(count, spare + more)
-    return count if blocks.grow(item.sequence, item.end + count) else 0
+    num_blocks = len(item.sequence.block_table) + blocks.num_available
+    count = min(count, num_blocks * blocks.block_size - item.end)
+    blocks.extend(item.sequence, item.end + count)
+    return count

@@ -11,7 +11,7 @@ MOST_SAVED = 2.0
 #: Sequences that are probed together, so that they share a pass of the drafter.
 TOGETHER = 4
 #: Steps until a sequence is probed again, after its first failure and at most.
-FIRST_WAIT, LONGEST_WAIT = 32, 1024
+FIRST_WAIT, LONGEST_WAIT = 8, 32
 
 
 class Patience:
