@@ -1,0 +1,14 @@
+"""Off by one: a draft is tested against what should follow it.
+
+Reason: it tests draft i against p[s, i + 1]
+"""
+
+import torch
+
+
+def kept(p, q, drafts, lengths, draws):
+    inside = torch.arange(drafts.shape[1]) < lengths[:, None]
+    index = drafts.where(inside, 0)[..., None]
+    p_draft, q_draft = p[:, 1:].gather(2, index)[..., 0], q.gather(2, index)[..., 0]
+    passed = inside & (draws[:, :-1, 0] * q_draft < p_draft)
+    return passed.long().cumprod(1).sum(1)
