@@ -13,6 +13,7 @@ SUBJECTS = {
     "profile": "where the time of a step goes",
     "scheduler": "what a step costs the scheduler, however many wait",
     "prefix": "what a prefix cache costs where it finds nothing",
+    "speculation": "drafts of every kind beside none, alone and in batches",
     "record": "what a schedule record takes of a step",
     "calibration": "does the simulator foretell real steps?",
     "scoreboard": "the course's trace, a row for each technique",

@@ -4,7 +4,16 @@ import json
 
 import pytest
 
-from benchmarks import kernels, latency, prefix, record, scheduler, scoreboard, throughput
+from benchmarks import (
+    kernels,
+    latency,
+    prefix,
+    record,
+    scheduler,
+    scoreboard,
+    speculation,
+    throughput,
+)
 from benchmarks.report import Comparison
 from benchmarks.workloads import w1, w2
 from minillm_serve.cli import main
@@ -59,6 +68,22 @@ def test_latency_separates_decoding_from_reading(tiny, tmp_path):
     assert latency.main([*options, "--output", str(out)]) == 0
     assert read(tmp_path / "l_decode.json")["unit"] == "output tok/s"
     assert read(tmp_path / "l_prefill.json")["unit"] == "prompt tok/s"
+
+
+def test_speculation_compares_every_drafter_there_is_with_none(tiny, tmp_path, capsys):
+    out = tmp_path / "s.json"
+    assert speculation.main(["--model", tiny, "--quick", "--output", str(out)]) == 0
+    record = read(out)
+    assert set(record["alone"]) == {"code", "summary", "open"}
+    assert set(record["crowd"]) == {"1", "4"}
+    for rows in (*record["alone"].values(), *record["crowd"].values()):
+        assert list(rows) == [
+            "no drafts", "ngram, 3", "ngram, adaptive", "early_exit, 3", "early_exit, adaptive"
+        ]  # fmt: skip
+        assert rows["no drafts"]["ratio"] == 1
+        assert rows["early_exit, 3"]["drafts"] >= rows["early_exit, 3"]["accepted"] >= 0
+    assert "eagle is left out" in capsys.readouterr().out
+    assert out.with_suffix(".png").stat().st_size > 1_000
 
 
 def test_kernels_agree_before_they_are_timed(tmp_path):

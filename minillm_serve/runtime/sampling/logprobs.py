@@ -88,4 +88,5 @@ def _stable_top(values: Tensor, count: int) -> Tensor:
     picked = values.gather(1, candidates.clamp(max=values.shape[-1] - 1))
     picked = picked.masked_fill(candidates == values.shape[-1], float("-inf"))
     order = picked.sort(dim=-1, descending=True, stable=True).indices
-    return candidates.gather(1, order)[:, :count]
+    # A row of no numbers has no candidates, and still must not name a column that is none.
+    return candidates.gather(1, order)[:, :count].clamp(max=values.shape[-1] - 1)

@@ -26,8 +26,9 @@ LEAST = 4
 CONTEXT = 128
 #: Most drafts of a sequence.
 DRAFTS = 3
-#: Most times that everything is timed; the shortest counts.
-ROUNDS = 4
+#: How often everything up to that size is timed, and all that is larger; the shortest time counts.
+#: (One user's steps are where drafts pay most, and the quickest to time.)
+ROUNDS, ROUNDS_OF_LARGE = 5, 2
 
 #: Seconds by size.
 Times = dict[int, float]
@@ -139,19 +140,19 @@ def _items(sequences: list[Sequence], num_drafts: int) -> tuple[ScheduledSequenc
 def _shortest(trials: list[Trial], seconds: float, clock: Callable[[], float]) -> dict[str, Times]:
     """The shortest time of each trial, by kind and size."""
     for trial in trials:
-        if trial.size <= LEAST:
+        if trial.size in (1, LEAST):
             trial.run()  # compiles, allocates, and shows the drafter the sequences
     best: dict[str, Times] = {trial.kind: {} for trial in trials}
     began = clock()
     for number in range(ROUNDS):
-        if number > 1 and clock() - began > seconds * number / (number + 1):
-            break
         for trial in trials:
             times, now = best[trial.kind], clock()
-            # What is run for the first time is slow: each size takes part in two rounds, or none.
-            if number == 0 and trial.size > LEAST and now - began > seconds / 2:
+            spent, large = now - began, trial.size > LEAST
+            if number == 0 and large and spent > seconds / 2:
                 break
-            if number > 0 and trial.size not in times:
+            if number > 0 and (trial.size not in times or spent > 2 * seconds):
+                break
+            if number >= ROUNDS_OF_LARGE and (large or spent > seconds):
                 break
             trial.run()
             taken = clock() - now
