@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help lab test test-full check notebooks clean setup model browser FORCE
+.PHONY: help lab serve test test-full check notebooks clean setup model browser FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -42,6 +42,9 @@ help: ## List these commands
 
 lab: setup model ## Set everything up, open the course in JupyterLab (ARGS="..." go to it)
 	@exec $(PY) -m minillm_serve.course.lab $(ARGS)
+
+serve: setup model ## Set everything up, serve the model over HTTP (ARGS="..." go to it)
+	@exec $(PY) -m minillm_serve.cli serve $(ARGS)
 
 test: setup model browser ## Set everything up, run every test but the long grids
 	$(PYTEST) -m "not slow" $(NBVAL) tests $(NOTEBOOKS)

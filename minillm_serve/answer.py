@@ -63,6 +63,11 @@ class Answer:
         if not self.finished:
             self.finish_reason, self.error = FinishReason.ERROR, error
 
+    def abort(self) -> None:
+        """Ends it, because it is wanted no more."""
+        if not self.finished:
+            self.finish_reason = FinishReason.ABORT
+
     def pop_text(self) -> str:
         """The text that has come since the last call."""
         piece = "".join(self._pieces[self._num_popped :])
@@ -83,6 +88,7 @@ class Answer:
             token_ids=token_ids,
             logprobs=self.logprobs[begin:end] if self.params.logprobs is not None else None,
             text_offsets=self._text.offsets[begin:end],
+            text_end=self._text.end,
             finish_reason=self.finish_reason.value if self.finish_reason else None,
             stop_reason=self.stop_reason,
             error=self.error,

@@ -7,12 +7,18 @@ from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
 
+import torch
+
 from minillm_serve.collector import Collector
 from minillm_serve.core import Request, SamplingParams
-from minillm_serve.engine_loop import STUCK_AFTER, Asked, EngineLoop, Health
+from minillm_serve.engine_loop import STUCK_AFTER, Asked, EngineDead, EngineLoop, Health
 from minillm_serve.llm import LLM
 from minillm_serve.outputs import CompletionDelta, RequestOutput
 from minillm_serve.prompts import Prompt
+from minillm_serve.runtime.threads import share_threads
+
+#: Seconds after which whoever waits for the engine looks whether it is still well.
+LOOK_EVERY = 1.0
 
 
 class AsyncLLM:
@@ -33,7 +39,10 @@ class AsyncLLM:
 
     def __init__(self, llm: LLM, *, stuck_after: float = STUCK_AFTER) -> None:
         self.llm = llm
-        self._loop = EngineLoop(llm.llm_engine, stuck_after=stuck_after)
+        threads = torch.get_num_threads()  # of this thread, which the other one would not have
+        self._loop = EngineLoop(
+            llm.llm_engine, stuck_after=stuck_after, prepare=lambda: share_threads(threads)
+        )
         self._numbers = count(1)
 
     @property
@@ -63,7 +72,7 @@ class AsyncLLM:
         Raises:
             ValueError: the prompt can never be served, or several answers are asked for.
             Overloaded: too many wait already.
-            EngineDead: the engine has stopped.
+            EngineDead: the engine has stopped, or is stuck.
             RuntimeError: the computation failed for this request.
         """
         params = sampling_params or SamplingParams()
@@ -110,9 +119,12 @@ class AsyncLLM:
             request_id: unique among all that are served; by default a number.
             others: see `stream`.
         """
-        text, ids = None, prompt
+        text: str | None = None
         if isinstance(prompt, str):
-            text, ids = prompt, await asyncio.to_thread(self.llm.tokenizer.encode, prompt)
+            text = prompt
+            ids: Sequence[int] = await asyncio.to_thread(self.llm.tokenizer.encode, prompt)
+        else:
+            ids = prompt
         begin_by = None if deadline is None else self.llm.engine.clock() + deadline
         request = Request(
             request_id=request_id or f"async-{next(self._numbers)}",
@@ -133,17 +145,25 @@ class AsyncLLM:
         Raises:
             ValueError: one can never be served.
             Overloaded: too many wait already.
-            EngineDead: the engine has stopped.
+            EngineDead: the engine has stopped, or is stuck.
         """
         answers = Answers(self._loop, asyncio.get_running_loop())
         future = self._loop.add(asked, answers.tell)
+        waited = asyncio.wrap_future(future)
         try:
-            answers.collectors = await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
+            while not (await asyncio.wait({waited}, timeout=LOOK_EVERY))[0]:
+                self._loop.check()
+            answers.collectors = waited.result()
+        except (asyncio.CancelledError, EngineDead):
             # It may have come in just now: then it must go out again.
+            waited.cancel()
             future.add_done_callback(lambda done: _drop_late(self._loop, done))
             raise
         return answers
+
+    def abort_all(self) -> None:
+        """Ends everything that is served; its readers get "abort" as the reason."""
+        self._loop.abort_all()
 
     async def stop(self, timeout: float | None = None) -> bool:
         """Ends the engine's thread once nobody is served any more.
@@ -163,7 +183,8 @@ class AsyncLLM:
 class Answers:
     """What comes for some requests: an async iterator of (which request, delta).
 
-    Leaving its `async with`, by whatever way, takes the requests out of the engine.
+    Leaving its `async with`, by whatever way, takes the requests out of the engine. The iterator
+    raises `EngineDead` if the engine is stuck, rather than wait with it.
 
     Args:
         engine: serves them.
@@ -200,10 +221,17 @@ class Answers:
                 raise StopAsyncIteration
             self._news.clear()
             if not self._arrived:
-                await self._news.wait()
+                await self._wait()
         collector, delta = self._arrived.popleft()
         self._num_ended += delta.finish_reason is not None
         return self.collectors.index(collector), delta
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(LOOK_EVERY):
+                await self._news.wait()
+        except TimeoutError:
+            self._engine.check()
 
     async def __aenter__(self) -> "Answers":
         return self

@@ -48,20 +48,28 @@ class Collector:
         Returns:
             Whether it has ended though the engine does not know of it: by a stop string.
         """
-        if not self.answers[update.index].take(update):
+        answer, metrics = self.answers[update.index], self.metrics
+        before = len(answer.token_ids)
+        ended = answer.take(update)
+        # A stop string may have cut tokens off, drafts that were right among them.
+        kept = len(answer.token_ids) - before
+        metrics.num_accepted_tokens -= max(0, update.num_accepted - kept)
+        if not ended:
             return False
         if update.index == 0:  # the one that computes the prompt's
             self.prompt_logprobs = update.sequence.prompt_logprobs
-        # A stop string may have cut tokens off, drafts that were right among them.
-        metrics = self.metrics
         metrics.num_output_tokens = sum(len(answer.token_ids) for answer in self.answers)
-        metrics.num_accepted_tokens = min(metrics.num_accepted_tokens, metrics.num_output_tokens)
         return update.finish_reason is None
 
     def fail(self, error: str) -> None:
         """Ends the request, because the engine cannot go on with it."""
         for answer in self.answers:
             answer.fail(error)
+
+    def abort(self) -> None:
+        """Ends the request, because it is wanted no more."""
+        for answer in self.answers:
+            answer.abort()
 
     def pop_text(self) -> str:
         """The text of a request's only answer that has come since the last call."""

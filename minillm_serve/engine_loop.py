@@ -51,6 +51,7 @@ class EngineLoop:
         engine: which nobody else steps from now on.
         stuck_after: see `STUCK_AFTER`.
         clock: in seconds.
+        prepare: called first in the thread that will run the steps.
     """
 
     def __init__(
@@ -59,10 +60,12 @@ class EngineLoop:
         *,
         stuck_after: float = STUCK_AFTER,
         clock: Callable[[], float] = time.monotonic,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
         self.engine = engine
         self.stuck_after = stuck_after
         self._clock = clock
+        self._prepare = prepare
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._listeners: dict[Collector, Listener] = {}
         self._problem: str | None = None
@@ -78,10 +81,20 @@ class EngineLoop:
     def health(self) -> Health:
         """How it is, at this moment."""
         waited = self._clock() - self._last_progress if self._busy else 0.0
-        problem = None if self._thread.is_alive() else self._why
-        if problem is None and waited > self.stuck_after:
+        alive = self._thread.is_alive() and not self._is_closed
+        problem = None if alive else self._why
+        if alive and waited > self.stuck_after:
             problem = f"a step has not come to an end for {waited:.0f} s"
-        return Health(self._thread.is_alive(), waited, problem)
+        return Health(alive, waited, problem)
+
+    def check(self) -> None:
+        """Looks whether it is worth waiting for.
+
+        Raises:
+            EngineDead: it is stuck, or has stopped with nobody to tell.
+        """
+        if (problem := self.health.problem) is not None:
+            raise EngineDead(problem)
 
     def add(self, asked: Iterable[Asked], listener: Listener) -> "Future[list[Collector]]":
         """Queues requests, all of them or none.
@@ -101,7 +114,7 @@ class EngineLoop:
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                if self._is_closed:
+                if self._is_closed or self._stopping:
                     raise EngineDead(self._why)
                 collectors = self.engine.add(requests)
             except Exception as error:
@@ -126,6 +139,18 @@ class EngineLoop:
 
         self._post(drop)
 
+    def abort_all(self) -> None:
+        """Ends everybody who is served; the last that they hear is "abort"."""
+
+        def abort_all() -> None:
+            for collector, listener in list(self._listeners.items()):
+                self.engine.drop(collector)
+                collector.abort()
+                listener(collector)
+            self._listeners.clear()
+
+        self._post(abort_all)
+
     def call(self, function: Callable[[], object]) -> None:
         """Calls something in the engine's thread, between two steps."""
         self._post(function)  # type: ignore[arg-type]
@@ -133,7 +158,7 @@ class EngineLoop:
     def stop(self, timeout: float | None = None) -> bool:
         """Ends the thread once nobody is served any more; waits for that.
 
-        (Whoever wants it to end sooner drops the requests first.)
+        From now on nobody is let in. (Whoever wants it to end sooner calls `abort_all` as well.)
 
         Returns:
             False if it has not ended in time.
@@ -158,11 +183,14 @@ class EngineLoop:
 
     def _run(self) -> None:
         try:
+            self._prepare()
             while True:
                 self._busy = self.engine.core.has_unfinished
                 if self._stopping and not self._busy:
                     break
                 self._look_into_inbox(wait=not self._busy)
+                if self.engine.fault is not None:
+                    raise self.engine.fault
                 if self.engine.core.has_unfinished:
                     self._step()
         except BaseException as error:
@@ -188,31 +216,32 @@ class EngineLoop:
         except (PartError, InvariantViolation, EngineStalled):
             raise  # its books may be wrong
         except Exception:
-            # Those whose step it was have been told; everybody else goes on.
+            # Those whose step it was are told; everybody else goes on. If nobody has ended by it,
+            # it is no matter of one step: the next would fail as well, and the next.
             logger.exception("a step failed")
+            if not any(collector.finished for collector in self.engine.changed):
+                raise
         self._last_progress = self._clock()
         self._tell()
 
     def _tell(self) -> None:
         for collector in self.engine.changed:
             listener = self._listeners.get(collector)
-            if listener is not None:
-                listener(collector)
             if collector.finished:
                 self._listeners.pop(collector, None)
-                self.engine.drop(collector)
+                self.engine.drop(collector)  # first: whoever is told finds it counted
+            if listener is not None:
+                listener(collector)
 
     def _close(self) -> None:
         """Nobody is left waiting: neither those who are served nor those in the inbox."""
         with self._closed:
             self._is_closed = True
-        try:
-            while True:
+        while not self._inbox.empty():
+            try:
                 self._inbox.get_nowait()()
-        except Empty:
-            pass
-        except Exception:
-            logger.exception("while the engine was being stopped")
+            except Exception:
+                logger.exception("while the engine was being stopped")
         for collector, listener in list(self._listeners.items()):
             collector.fail(self._why)
             listener(collector)

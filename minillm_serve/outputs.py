@@ -50,6 +50,7 @@ class CompletionDelta:
             string, or half a character.)
         logprobs: one entry a new id, if they were asked for.
         text_offsets: one a new id, counted from the answer's beginning.
+        text_end: where the text of all ids so far ends, what is held back included.
         finish_reason: set in the last delta of an answer.
         stop_reason: likewise, as in `CompletionOutput`.
         error: likewise.
@@ -60,6 +61,7 @@ class CompletionDelta:
     token_ids: list[int]
     logprobs: list[TokenLogprobs] | None
     text_offsets: list[int]
+    text_end: int
     finish_reason: str | None
     stop_reason: int | str | None
     error: str | None

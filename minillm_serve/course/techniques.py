@@ -114,6 +114,14 @@ TECHNIQUES = {
         "No two of these users begin alike, so nothing is ever found: this row shows what looking "
         "and keeping cost. It differs from row 02 by the cache alone.",
     ),
+    "07_speculation": Technique(
+        7,
+        "speculation: n-gram drafts, as many as pay",
+        engine(speculative_config="ngram"),
+        "Random prompts hold nothing to copy; what is copied are answers that repeat themselves. "
+        "Each step has as many drafts as pay by what steps take on this machine, or none. It "
+        "differs from row 02 by the drafts alone.",
+    ),
 }
 
 

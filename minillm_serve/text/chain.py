@@ -91,6 +91,16 @@ def build_chain(spec: Spec | None) -> Chain | None:
     return Chain(steps)
 
 
+def token_bytes(spec: Spec | None, token: str) -> bytes | None:
+    """The bytes that a token stands for, if this decoder knows tokens of bytes; else None."""
+    for part in _flat(spec or {}):
+        read = stages.RAW_BYTES.get(str(part.get("type")))
+        raw = read(token) if read is not None else None
+        if raw is not None:
+            return raw
+    return None
+
+
 def _flat(spec: Spec) -> Iterator[Spec]:
     if spec.get("type") == "Sequence":
         for part in spec["decoders"]:

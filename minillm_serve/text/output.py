@@ -77,6 +77,11 @@ class OutputText:
         self._num_tentative = 0
         self._num_unarmed = 0  # of the tentative characters: those of the first min_tokens tokens
 
+    @property
+    def end(self) -> int:
+        """Where the text ends, in code points, text that is held back included."""
+        return self._num_told if self._ended else self._num_certain + self._num_tentative
+
     def take(self, token_ids: Sequence[int], *, ends_with_stop_token: bool = False) -> TextUpdate:
         """Takes in the next tokens.
 

@@ -12,6 +12,7 @@ After `Fuse` or `ByteLevel` the list has one string that grows; the stages behin
 import codecs
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 
 #: What a decoder prints for bytes that are no character.
 REPLACEMENT = "\ufffd"
@@ -50,11 +51,7 @@ class ByteLevel(Stage):
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def step(self, token: str) -> list[str]:
-        try:
-            raw = bytes([_BYTE_OF[char] for char in token])
-        except KeyError:  # an added token, written as plain text
-            raw = token.encode()
-        return [self._utf8.decode(raw)]
+        return [self._utf8.decode(_byte_level(token))]
 
     def finish(self) -> list[str]:
         return [self._utf8.decode(b"", final=True)]
@@ -244,4 +241,22 @@ def _bytes_of_characters() -> dict[str, int]:
     return table | {chr(0x100 + i): byte for i, byte in enumerate(others)}
 
 
+def _byte_level(token: str) -> bytes:
+    try:
+        return bytes([_BYTE_OF[char] for char in token])
+    except KeyError:  # an added token, written as plain text
+        return token.encode()
+
+
+def _byte_fallback(token: str) -> bytes | None:
+    match = _BYTE_TOKEN.fullmatch(token)
+    return bytes.fromhex(match[1]) if match else None
+
+
 _BYTE_OF = _bytes_of_characters()
+
+#: Decoders whose tokens may stand for bytes, and which bytes; None for a token that does not.
+RAW_BYTES: Mapping[str, Callable[[str], bytes | None]] = {
+    "ByteLevel": _byte_level,
+    "ByteFallback": _byte_fallback,
+}

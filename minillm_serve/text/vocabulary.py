@@ -3,7 +3,7 @@
 import json
 from typing import Any, Protocol
 
-from minillm_serve.text.chain import Chain, Piece, Spec, build_chain
+from minillm_serve.text.chain import Chain, Piece, Spec, build_chain, token_bytes
 from minillm_serve.text.windowed import Decoder, WindowedDecoding
 
 _NUM_PROBES = 64
@@ -54,6 +54,19 @@ class Vocabulary:
         """
         token: str | None = self._backend.id_to_token(token_id)
         return None if skip_special_tokens and token in self._special else token
+
+    def own_bytes(self, token_id: int) -> bytes:
+        """The bytes that an id stands for by itself; they may be no whole character.
+
+        Nothing for an id outside the vocabulary.
+        """
+        token: str | None = self._backend.id_to_token(token_id) if self.understood else None
+        own = token_bytes(self._spec, token) if token is not None else None
+        if own is not None:
+            return own
+        return self._tokenizer.decode(
+            [token_id], skip_special_tokens=False, clean_up_tokenization_spaces=False
+        ).encode()
 
     def _read(self) -> bool:
         decoder = self._backend.decoder

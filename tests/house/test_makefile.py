@@ -17,7 +17,7 @@ from tests.house.tree import ROOT
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
-TARGETS = ["help", "lab", "test", "test-full", "check", "notebooks", "clean"]
+TARGETS = ["help", "lab", "serve", "test", "test-full", "check", "notebooks", "clean"]
 
 FAKE_PYTHON = """#!/bin/bash
 case "$*" in

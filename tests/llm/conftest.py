@@ -20,3 +20,33 @@ def make_llm(tiny_dir):
         return LLM(tiny_dir, debug_invariants=True, **options)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def make_exact(tiny_dir):
+    """Builds an `LLM` in float64: no token depends on who else is in its batch, or in its step."""
+
+    def make(**options) -> LLM:
+        options = {
+            "dtype": "float64",
+            "block_size": 4,
+            "num_blocks": 300,
+            "max_model_len": 64,
+            **options,
+        }
+        return LLM(tiny_dir, debug_invariants=True, **options)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def speculate(make_exact):
+    """The same, with drafts by a drafter of the test's own: as many as it is allowed, always."""
+
+    def make(drafter, most=4, **options) -> LLM:
+        config = {"method": "ngram", "num_speculative_tokens": most, "adaptive": False}
+        llm = make_exact(speculative_config=config, **options)
+        llm.engine.executor.drafter = drafter
+        return llm
+
+    return make

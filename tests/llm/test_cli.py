@@ -83,9 +83,12 @@ def test_json_gives_one_object_a_prompt(shell, monkeypatch):
         ("--policy", "sjf", "--swap-space", "1MiB", "--preemption", "swap"),
         ("--prefix-cache", "none"),
         ("--prefix-cache", "radix"),
+        ("--speculative-config", "ngram"),
+        ("--speculative-config", '{"method": "early_exit", "adaptive": false}'),
+        ("--speculative-config", "none"),
     ],
 )
-def test_a_scheduler_or_a_cache_is_chosen_and_changes_no_answer(shell, options):
+def test_a_scheduler_a_cache_or_a_drafter_is_chosen_and_changes_no_answer(shell, options):
     def texts(*chosen):
         status, out, _ = shell("generate", "hello there", "and you", "--json", *chosen)
         assert status == 0
@@ -100,6 +103,24 @@ def test_a_scheduler_that_is_none_is_refused(shell, capsys):
     assert "continuous" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fast", "the method 'fast': choose from"),
+        ('{"method": "ngram"', "is no JSON"),
+        (
+            '{"method": "ngram", "num_speculative_tokens": 99}',
+            "num_speculative_tokens=99: expected",
+        ),
+    ],
+)
+def test_a_speculative_config_that_is_none_is_wrong_usage(shell, capsys, text, message):
+    with pytest.raises(SystemExit) as raised:
+        shell("generate", "hello", "--speculative-config", text)
+    assert raised.value.code == 2
+    assert message in capsys.readouterr().err
+
+
 def test_raw_leaves_the_chat_template_out(shell):
     _, out, _ = shell("generate", "ab", "--json", "--raw")
     assert json.loads(out)["prompt_tokens"] == 2
@@ -112,6 +133,7 @@ def test_raw_leaves_the_chat_template_out(shell):
     [
         (("generate", "a", "--temperature", "-1"), "temperature=-1.0"),
         (("generate", "a", "--block-size", "0"), "block_size=0"),
+        (("generate", "a", "--speculative-config", "eagle"), "no draft head comes with"),
         (("generate", "a" * 600), "max_model_len is 512"),
         (("generate", "", "--raw"), "empty prompt"),
     ],

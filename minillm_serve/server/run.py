@@ -1,0 +1,110 @@
+"""Runs a server with uvicorn, from the first connection to the last word."""
+
+import socket
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from minillm_serve.server.service import Service
+
+#: Seconds that clients have to read the rest, once everything has been said.
+TO_READ = 5
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Takes a port before anything else is done: a model is loaded for nothing if it is taken.
+
+    Nobody can connect before the server runs.
+
+    Args:
+        host: name or address.
+        port: 0 takes any that is free.
+
+    Raises:
+        ValueError: it cannot be had, and why.
+    """
+    if not 0 <= port < 2**16:
+        raise ValueError(f"port={port}: expected from 0 to {2**16 - 1}")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ValueError(f"host={host!r}: {error.strerror}") from None
+    try:
+        if sys.platform != "win32":  # there it would let two servers have the same port
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        raise ValueError(
+            f"port {port} of {host} cannot be had ({error.strerror}): choose another with --port, "
+            "or 0 for any that is free"
+        ) from None
+    return bound
+
+
+class Server(uvicorn.Server):
+    """uvicorn, but it drains before it closes its port: newcomers are told to come again.
+
+    The first signal asks it to stop, the second one not to wait. Either way the process ends well.
+
+    Args:
+        app: of `create_app`.
+        on_start: called when it can be reached.
+    """
+
+    def __init__(self, app: FastAPI, on_start: Callable[[], None] = lambda: None) -> None:
+        self._service: Service = app.state.service
+        self._on_start = on_start
+        settings = self._service.settings
+        config = uvicorn.Config(
+            app,
+            http="h11",  # whose limit on headers is what is set here
+            ws="none",
+            lifespan="on",
+            h11_max_incomplete_event_size=settings.max_header_bytes + 2**12,  # the request line
+            timeout_graceful_shutdown=TO_READ,
+            server_header=False,
+            access_log=False,
+            log_level="warning",
+        )
+        super().__init__(config)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn."""
+        await super().startup(sockets)
+        if self.started:
+            self._on_start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Drains, then closes."""
+        await self._service.drain(self._service.settings.drain_seconds)
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Hears a signal. (uvicorn would raise it again in the end, or leave things half done.)"""
+        if self.should_exit:
+            self._service.hurry()
+        self.should_exit = True
+
+
+def serve(app: FastAPI, bound: socket.socket, on_start: Callable[[], None]) -> None:
+    """Serves until a signal comes.
+
+    Args:
+        app: of `create_app`.
+        bound: of `bind`.
+        on_start: called when it can be reached.
+    """
+    Server(app, on_start).run(sockets=[bound])
+
+
+def address_of(bound: socket.socket) -> str:
+    """The URL of a bound port."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,158 @@
+"""The fields of a request that say how its tokens are chosen."""
+
+import re
+from typing import Annotated, Any
+
+from pydantic import Field, PlainValidator, field_validator
+
+from minillm_serve.core.sampling_params import SamplingParams
+from minillm_serve.server.errors import invalid, param_of
+from minillm_serve.server.schema.base import LARGEST, Body
+from minillm_serve.server.settings import ServerSettings
+
+Whole = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
+Seed = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+#: KV is shared under a salt; nobody needs a long one, and it is hashed with every block.
+Salt = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+def _read_stop(value: Any) -> tuple[str, ...]:
+    stops = [value] if isinstance(value, str) else value
+    if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
+        raise ValueError("expected a string or a list of strings")
+    return tuple(stops)
+
+
+def _read_bias(value: Any) -> dict[int, float]:
+    if not isinstance(value, dict):
+        raise ValueError("expected an object from token ids to numbers")
+    bias = {}
+    for key, amount in value.items():
+        if re.fullmatch(r"-?\d{1,10}", key, re.ASCII) is None:
+            raise ValueError(f"the key {key[:40]!r} is no token id")
+        if isinstance(amount, bool) or not isinstance(amount, int | float):
+            raise ValueError(f"the value of {key!r} is no number")
+        bias[int(key)] = float(amount) if abs(amount) <= LARGEST else float("inf")
+    return bias
+
+
+class StreamOptions(Body):
+    """How an answer is streamed.
+
+    Attributes:
+        include_usage: send the usage, in a last chunk without choices.
+    """
+
+    include_usage: bool = False
+
+
+class ResponseFormat(Body):
+    """What shape the answer takes: text, and nothing else so far."""
+
+    type: str
+
+    @field_validator("type")
+    @classmethod
+    def _text_alone(cls, value: str) -> str:
+        if value != "text":
+            raise ValueError(f"{value[:40]!r} is not supported here: ask for 'text'")
+        return value
+
+
+class SamplingFields(Body):
+    """What completions and chats have in common; names and meanings are OpenAI's and vLLM's.
+
+    `user` is taken and not used: the server keeps no accounts.
+    """
+
+    model: str | None = None
+    max_tokens: Whole | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    n: Whole = 1
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    stop: Annotated[
+        tuple[str, ...], PlainValidator(_read_stop, json_schema_input_type=str | list[str])
+    ] = ()
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Annotated[
+        dict[int, float], PlainValidator(_read_bias, json_schema_input_type=dict[str, float])
+    ] = Field(default_factory=dict)
+    seed: Seed | None = None
+    response_format: ResponseFormat | None = None
+    user: str | None = None
+    # vLLM's
+    top_k: Whole = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    min_tokens: Whole = 0
+    stop_token_ids: Annotated[list[int], Field(fail_fast=True)] = Field(default_factory=list)
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    priority: Whole = 0
+    cache_salt: Salt | None = None
+    prompt_logprobs: Whole | None = None
+
+    @property
+    def asked_tokens(self) -> int | None:
+        """How many tokens were asked for, if a number was named."""
+        return self.max_tokens
+
+    @property
+    def includes_usage(self) -> bool:
+        """Whether a stream ends with the usage."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def check(self, settings: ServerSettings) -> None:
+        """Holds the request against the server's limits.
+
+        Raises:
+            ApiError: 400, naming the field, its value and the limit.
+        """
+        if self.n > settings.max_n:
+            raise invalid(f"n={self.n}: at most {settings.max_n} answers to one prompt", "n")
+        if len(self.stop) > settings.max_stop:
+            raise invalid(f"stop has {len(self.stop)} strings: at most {settings.max_stop}", "stop")
+        longest = max(map(len, self.stop), default=0)
+        if longest > settings.max_stop_chars:
+            raise invalid(
+                f"a stop string has {longest} characters: at most {settings.max_stop_chars}", "stop"
+            )
+        check_logprobs("prompt_logprobs", self.prompt_logprobs, settings)
+        if self.stream_options is not None and not self.stream:
+            raise invalid("stream_options without stream=true: drop one of them", "stream_options")
+        if self.stream and self.prompt_logprobs is not None:
+            raise invalid("prompt_logprobs cannot be streamed: drop one of them", "prompt_logprobs")
+
+    def sampling_params(self, **options: Any) -> SamplingParams:
+        """The engine's parameters.
+
+        Args:
+            options: `max_tokens`, `logprobs` and `prompt_logprobs`, which endpoints read apart.
+
+        Raises:
+            ApiError: 400, naming the field, its value and what is expected.
+        """
+        names = (
+            "n temperature top_p top_k min_p presence_penalty frequency_penalty repetition_penalty "
+            "logit_bias min_tokens stop include_stop_str_in_output ignore_eos seed "
+            "skip_special_tokens stop_token_ids"
+        )
+        given = {name: getattr(self, name) for name in names.split()}
+        try:
+            return SamplingParams(**given, **options)
+        except ValueError as error:
+            raise invalid(str(error), param_of(str(error), type(self).model_fields)) from None
+
+
+def check_logprobs(name: str, value: int | None, settings: ServerSettings) -> None:
+    """How many alternatives to a token may be asked for.
+
+    Raises:
+        ApiError: 400: too many, or fewer than none.
+    """
+    if value is not None and not 0 <= value <= settings.max_logprobs:
+        raise invalid(f"{name}={value}: expected from 0 to {settings.max_logprobs}", name)

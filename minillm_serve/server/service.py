@@ -1,0 +1,209 @@
+"""Between the routes and the engine: who is let in, what is under way, and the end of it all."""
+
+import asyncio
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from minillm_serve.async_llm import Answers, AsyncLLM
+from minillm_serve.core import Overloaded, PartError, RequestRefused, SamplingParams
+from minillm_serve.engine_loop import EngineDead
+from minillm_serve.outputs import CompletionDelta
+from minillm_serve.server.errors import SERVER, ApiError, invalid, param_of, unavailable
+from minillm_serve.server.schema.sampling import SamplingFields
+from minillm_serve.server.settings import ServerSettings
+from minillm_serve.text.vocabulary import Vocabulary
+
+#: How the engine's messages name what a request's field is called otherwise.
+ENGINES_NAMES = {"prompt_token_ids": "prompt"}
+_OUR_ID = re.compile(r"request '[0-9a-f]{32}-\d+'")
+#: Seconds that the last answers have to be sent, once they have been ended.
+LAST_WORDS = 5.0
+#: Seconds between two looks whether everybody is done.
+LOOK_EVERY = 0.05
+
+
+class Service:
+    """An engine, what it allows, and who is being answered.
+
+    Args:
+        engine: serves.
+        settings: of the server.
+
+    Attributes:
+        created: when it began, in Unix time.
+        draining: nobody is let in any more.
+    """
+
+    def __init__(self, engine: AsyncLLM, settings: ServerSettings) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.created = int(time.time())
+        self.draining = False
+        self._num_under_way = 0
+        self._in_a_hurry = self._drained = False
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The model's."""
+        return self.engine.llm.llm_engine.vocabulary
+
+    @property
+    def max_len(self) -> int:
+        """Most tokens of a prompt and its answer."""
+        return self.engine.llm.engine.admission.max_len
+
+    @property
+    def problem(self) -> str | None:
+        """Why nobody can be served just now; None if all is well."""
+        return "the server is shutting down" if self.draining else self.engine.health.problem
+
+    def check_model(self, name: str | None) -> None:
+        """Whether this is the model that is served. (Without a name it is.)
+
+        Raises:
+            ApiError: 404.
+        """
+        if name is not None and name not in self.settings.model_names:
+            message = f"The model {name[:200]!r} does not exist."
+            raise ApiError(404, message, param="model", code="model_not_found")
+
+    def check_room(self, body: SamplingFields, num_prompt_tokens: int, field: str) -> None:
+        """Whether the context holds a prompt and the answer that is asked for.
+
+        Raises:
+            ApiError: 400, naming both and the limit.
+        """
+        limit, asked = self.max_len, body.asked_tokens
+        if num_prompt_tokens + (asked or 1) <= limit:
+            return
+        answer = "1 or more" if asked is None else str(asked)
+        raise invalid(
+            f"This model's maximum context length is {limit} tokens. However, you requested "
+            f"{num_prompt_tokens + (asked or 1)} tokens ({num_prompt_tokens} in the {field}, "
+            f"{answer} for the answer). Shorten one of them.",
+            field,
+            "context_length_exceeded",
+        )
+
+    @asynccontextmanager
+    async def under_way(self) -> AsyncIterator[None]:
+        """Counts a request as long as its `async with` lasts.
+
+        Raises:
+            ApiError: 503: the server is about to stop, or the engine is not well.
+        """
+        self.check_well()
+        self._num_under_way += 1
+        try:
+            yield
+        finally:
+            self._num_under_way -= 1
+
+    def check_well(self) -> None:
+        """Raises `ApiError`, 503, if nobody can be served just now."""
+        retry = self.settings.retry_after
+        if self.draining:
+            raise unavailable("the server is shutting down", retry, "shutting_down")
+        if self.engine.health.problem is not None:
+            raise unavailable("the engine does not run", retry, "engine_dead")
+
+    async def open(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams, body: SamplingFields
+    ) -> Answers:
+        """Queues prompts, all of them or none.
+
+        Raises:
+            ApiError: 400 refused, 429 too many wait, 503 the engine is not well.
+        """
+        self._check_fits_queue(len(prompts), params.n)
+        number = uuid.uuid4().hex
+        try:
+            asked = [
+                await self.engine.ask(
+                    ids,
+                    params,
+                    priority=body.priority,
+                    cache_salt=body.cache_salt,
+                    deadline=self.settings.max_queue_seconds,
+                    request_id=f"{number}-{index}",
+                )
+                for index, ids in enumerate(prompts)
+            ]
+            return await self.engine.open(asked)
+        except Overloaded:
+            retry = self.settings.retry_after
+            message = "too many requests wait already: send this one again later"
+            raise ApiError(
+                429, message, kind="rate_limit_error", code="overloaded", retry_after=retry
+            ) from None
+        except RequestRefused as error:
+            message = _OUR_ID.sub("the request", str(error))
+            field = param_of(message, ("prompt_token_ids", "stop_token_ids", "logit_bias"))
+            raise invalid(message, ENGINES_NAMES.get(field or "", field or "prompt")) from None
+        except EngineDead:
+            raise self.dead() from None
+        except PartError:
+            raise self.failed() from None
+
+    def dead(self) -> ApiError:
+        """The engine has stopped, or is stuck."""
+        return unavailable("the engine has stopped", self.settings.retry_after, "engine_dead")
+
+    def failed(self) -> ApiError:
+        """Something inside has failed: this request, or everybody's."""
+        if not self.engine.health.alive or self.engine.llm.llm_engine.fault is not None:
+            return self.dead()
+        message = "the computation failed for this request; others are not concerned"
+        return ApiError(500, message, kind=SERVER, code="computation_failed")
+
+    def check_delta(self, delta: CompletionDelta) -> None:
+        """Whether an answer goes on, or has ended as it should.
+
+        Raises:
+            ApiError: 500 the computation failed, 503 it was never begun or had to be broken off.
+        """
+        retry = self.settings.retry_after
+        match delta.finish_reason:
+            case "deadline":
+                message = "the request waited too long and was given up: send it again later"
+                raise unavailable(message, retry, "deadline")
+            case "abort":
+                raise unavailable("the server is shutting down", retry, "shutting_down")
+            case "error":
+                raise self.failed()
+
+    async def drain(self, seconds: float) -> None:
+        """Lets nobody in any more, and waits for those who are being answered.
+
+        Whoever is not done in time is told so, as the last that he hears. Then the engine stops.
+        Does nothing the second time.
+        """
+        self.draining = True
+        if self._drained:
+            return
+        self._drained = True
+        end = time.monotonic() + seconds
+        while self._num_under_way and time.monotonic() < end and not self._in_a_hurry:
+            await asyncio.sleep(LOOK_EVERY)
+        self.engine.abort_all()
+        end = time.monotonic() + LAST_WORDS
+        while self._num_under_way and time.monotonic() < end:
+            await asyncio.sleep(LOOK_EVERY)
+        await self.engine.stop(LAST_WORDS)
+
+    def hurry(self) -> None:
+        """Ends the waiting of `drain`. A signal handler may call it."""
+        self._in_a_hurry = True
+
+    def _check_fits_queue(self, num_prompts: int, n: int) -> None:
+        """A list that is longer than the queue would be refused for ever: let its sender know."""
+        limit = self.engine.llm.engine.max_num_waiting
+        if limit is not None and (num_prompts - 1) * n >= limit:
+            raise invalid(
+                f"{num_prompts} prompts with n={n}: only {limit} may wait here; send fewer at a "
+                "time",
+                "prompt",
+            )
