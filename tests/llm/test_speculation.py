@@ -33,7 +33,10 @@ ASKED = [
     (prompt(7, seed=8), params(max_tokens=1)),
     (COMMON[:15], params(n=3, temperature=1, seed=9, max_tokens=16)),
     (prompt(5, seed=10), params(temperature=2, seed=10, ignore_eos=False, min_tokens=12)),
-    (prompt(4, seed=11), params(temperature=2, seed=7, stop_token_ids=[*range(20, 40)])),
+    (
+        prompt(4, seed=11),
+        params(temperature=2, seed=7, stop_token_ids=[*range(20, 60)], min_tokens=9),
+    ),
     (prompt(12, seed=12), params(max_tokens=None)),
     (prompt(6, seed=13), params(temperature=1, seed=9, stop=["e", "T"], logprobs=0)),
 ]
@@ -121,6 +124,29 @@ def test_no_drafter_of_ours_changes_an_answer(
         check_same(ask(llm, PROMPTS, PARAMS), plain)
     if not adaptive:
         assert llm.spec_stats.num_accepted_tokens > 3
+
+
+@pytest.mark.parametrize("cache", ["hash", None])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"num_blocks": 26, "swap_space": 2**20, "preemption": "swap"}, {"num_blocks": 26}],
+    ids=str,
+)
+def test_what_a_draft_model_has_read_is_copied_and_swapped_as_the_models_own_is(
+    make_exact, tiny_dir, options, cache
+):
+    """It is the model itself here, so that all that it guesses is right, unless its KV is wrong.
+
+    (Of blocks that are found in a prefix cache it may not have read every token.)
+    """
+    config = {"method": "draft_model", "model": tiny_dir, "adaptive": False}
+    llm = make_exact(speculative_config=config, prefix_cache=cache, **options)
+    prompts = [COMMON[:n] for n in (21, 18, 14)] + [prompt(n, seed=n) for n in (3, 6, 11, 15)]
+    ask(llm, prompts, params(n=3))
+    assert llm.spec_stats.num_drafts > 50
+    lost_and_found = cache and llm.engine.scheduler.num_preemptions > llm.engine.scheduler.num_swaps
+    assert llm.spec_stats.acceptance_rate >= (0.8 if lost_and_found else 1)
+    assert (llm.engine.scheduler.num_preemptions > 0) == ("num_blocks" in options)
 
 
 def test_no_head_changes_an_answer(speculate, plain):

@@ -26,6 +26,17 @@ def fail_at(llm, step, error):
     return llm
 
 
+def linger(loop):
+    """Lets an engine's thread live on for a while after it has told everybody that it ends."""
+    close = loop._close
+
+    def slow_close():
+        close()
+        time.sleep(0.3)
+
+    loop._close = slow_close
+
+
 def test_a_step_that_fails_is_500_for_its_requests_alone(start, make_llm):
     with start(llm=fail_at(make_llm(), 3, MemoryError("the secret of the device"))) as running:
         reply = running.post("/v1/completions", **BODY)
@@ -79,6 +90,7 @@ def test_an_engine_that_dies_tells_everybody_and_the_probes_b112(start, make_llm
     llm = make_llm(max_num_seqs=1)
     fault = PartError("scheduler", "Mine", "lost its books")
     with start(llm=slow_down(fail_at(llm, 20, fault))) as running:
+        linger(running.engine._loop)
         with ThreadPoolExecutor() as threads:
             bodies = [BODY, BODY, {**BODY, "stream": True}]
             asked = [threads.submit(running.post, "/v1/completions", **body) for body in bodies]
