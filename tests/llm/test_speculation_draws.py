@@ -104,7 +104,7 @@ def speculate(tiny_dir):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("num_texts", [6_000, pytest.param(60_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_texts", [4_000, pytest.param(60_000, marks=pytest.mark.slow)])
 def test_three_tokens_are_distributed_as_the_model_s_own_whatever_is_drawn_b62(
     model, speculate, kind, num_texts
 ):
@@ -130,7 +130,7 @@ def test_a_q_that_is_not_what_was_drawn_from_is_noticed_b62(model, speculate):
     """B62: what is tested above can fail."""
     told = [0.0] * VOCAB
     told[11], told[12], told[13], told[14], told[50] = 0.1, 0.1, 0.3, 0.4, 0.1
-    counts = count_texts(speculate(Draws(Q, told)), 4_000, **KINDS["hot"])
+    counts = count_texts(speculate(Draws(Q, told)), 2_000, **KINDS["hot"])
     assert check_texts(counts, chances(model, **KINDS["hot"])) < 1e-9
 
 
