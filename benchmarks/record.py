@@ -2,10 +2,10 @@
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from benchmarks.report import Comparison, parser, positive
-from minillm_serve.core import Batch, ScheduleRecord, StepRecord
+from minillm_serve.core import Batch, ScheduledSequence, ScheduleRecord, StepRecord
 from minillm_serve.sim import HARDWARE, MODELS
 from minillm_serve.sim.arrivals import Arrival
 from minillm_serve.sim.cost import CostModel
@@ -48,7 +48,7 @@ class Nothing:
         """See `ScheduleRecord`."""
         return 0
 
-    def end(self, step: int, now: float) -> None:
+    def end(self, step: int, now: float, verified: Iterable[ScheduledSequence] = ()) -> None:
         """See `ScheduleRecord`."""
 
 
@@ -64,10 +64,10 @@ class Timed:
         self.seconds += time.perf_counter() - began
         return step
 
-    def end(self, step: int, now: float) -> None:
+    def end(self, step: int, now: float, verified: Iterable[ScheduledSequence] = ()) -> None:
         """See `ScheduleRecord`."""
         began = time.perf_counter()
-        super().end(step, now)  # type: ignore[misc]
+        super().end(step, now, verified)  # type: ignore[misc]
         self.seconds += time.perf_counter() - began
 
 

@@ -86,13 +86,13 @@ class Draws:
     kv_cache = None
 
     def __init__(self, q, told=None, seed=0):
-        self.q = torch.tensor(q, dtype=torch.float32)
-        self.told = self.q if told is None else torch.tensor(told, dtype=torch.float32)
+        self.q = q
+        self.told = torch.tensor(q if told is None else told, dtype=torch.float32)
         self.draw = np.random.default_rng(seed)
 
     def propose(self, items):
         most = max(item.num_drafts for item in items)
-        drafts = self.draw.choice(len(self.q), (len(items), most), p=self.q.double().numpy())
+        drafts = self.draw.choice(len(self.q), (len(items), most), p=self.q)
         rows = [row[: item.num_drafts] for row, item in zip(drafts.tolist(), items, strict=True)]
         probs = self.told.expand(len(items), most, -1)
         return Proposal(rows, tuple(range(len(items))), probs)

@@ -7,7 +7,7 @@ import pytest
 from minillm_serve import SamplingParams
 from minillm_serve.core import SpecStats
 from minillm_serve.core.invariants import check_idle
-from tests.llm.scripted import Always, Scripted, ask, check_same
+from tests.llm.scripted import Always, Draws, Scripted, ask, check_same
 from tests.models.tiny import VOCAB, prompt
 
 RIGHT, WRONG, OFTEN_RIGHT = [True], [False], 0.7
@@ -154,6 +154,21 @@ def test_nobody_gets_more_than_max_tokens_b64(make_exact, speculate, max_tokens)
     (got,) = ask(llm, [PROMPT], [params(max_tokens=max_tokens)])
     assert got.outputs[0].token_ids == free[0].outputs[0].token_ids[:max_tokens]
     assert llm.spec_stats.num_draft_tokens == max(0, max_tokens - 2)
+
+
+def test_greedy_requests_get_their_tokens_also_where_drafts_were_drawn_b61_b63(
+    make_exact, speculate
+):
+    """B61, B63: whatever they were drawn from, and though a neighbour's tokens are drawn, too."""
+    prompts = [PROMPT, PROMPT[:9], PROMPT[:14]]
+    asked = [params(logprobs=2), params(temperature=1), params(min_tokens=9)]
+    wanted = ask(make_exact(), prompts, asked)
+    likely = wanted[0].outputs[0].token_ids
+    llm = speculate(Draws([likely.count(token) / len(likely) for token in range(VOCAB)]), 4)
+    got = ask(llm, prompts, asked)
+    check_same(got[::2], wanted[::2])
+    assert len(got[1].outputs[0].token_ids) == 24
+    assert 0 < llm.spec_stats.acceptance_rate < 0.5
 
 
 def tie(llm):

@@ -1,8 +1,10 @@
 """A server under test: its client side and its inside."""
 
+import asyncio
 import json
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import httpx
@@ -16,6 +18,15 @@ from minillm_serve.server.settings import ServerSettings
 
 #: Seconds; far more than anything takes, since the machine may be busy.
 PATIENCE = 60.0
+
+
+def run_async(work):
+    """What a coroutine gives: `asyncio.run`, in a thread of its own.
+
+    (Playwright's synchronous face, of the browser tests, leaves a loop running in this one.)
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 def eventually(condition, what="it", patience=PATIENCE):

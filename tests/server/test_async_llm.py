@@ -12,7 +12,7 @@ from minillm_serve.core import Overloaded, PartError, Request, RequestRefused
 from minillm_serve.core.invariants import check_idle
 from minillm_serve.core.scheduler import ContinuousScheduler
 from minillm_serve.engine_loop import EngineDead
-from tests.server.running import eventually, slow_down
+from tests.server.running import eventually, run_async, slow_down
 from tests.server.test_faults import fail_at
 
 LONG = SamplingParams(max_tokens=400, temperature=0, ignore_eos=True)
@@ -28,7 +28,7 @@ def run(work, llm, **options):
         finally:
             assert await engine.stop(30.0) or not engine.health.alive
 
-    answer = asyncio.run(over())
+    answer = run_async(over())
     assert not llm.llm_engine._collectors
     check_idle(llm.engine.scheduler)
     return answer
@@ -258,7 +258,7 @@ def test_a_fault_of_the_books_ends_everybody_and_no_loop_spins_b112(make_llm):
     async def over():
         await work(AsyncLLM(llm))
 
-    asyncio.run(over())
+    run_async(over())
 
 
 def test_a_part_that_fails_while_it_lets_somebody_in_ends_those_who_are_there_b112(make_llm):
@@ -287,7 +287,7 @@ def test_a_part_that_fails_while_it_lets_somebody_in_ends_those_who_are_there_b1
         assert not await asyncio.to_thread(engine._loop._thread.join, 60)
         assert "lost" in engine.health.problem
 
-    asyncio.run(work())
+    run_async(work())
 
 
 def test_an_engine_that_hangs_has_a_problem_and_lets_its_readers_go_b112(make_llm):

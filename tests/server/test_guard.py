@@ -1,13 +1,12 @@
 """The door: keys, ids, sizes, origins."""
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import httpx
 import pytest
 
-from tests.server.running import eventually
+from tests.server.running import eventually, run_async
 
 
 @pytest.fixture(scope="module")
@@ -163,9 +162,9 @@ def test_headers_between_the_limits_get_431_b113(server):
         async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:
             return await client.get("/health", headers={"X-Long": "a" * size})
 
-    reply = asyncio.run(ask(2**16))
+    reply = run_async(ask(2**16))
     assert (reply.status_code, reply.json()["error"]["type"]) == (431, "invalid_request_error")
-    assert asyncio.run(ask(2**10)).status_code == 200
+    assert run_async(ask(2**10)).status_code == 200
     assert server.client.get("/health", headers={"X-Long": "a" * 33_000}).status_code == 431
 
 

@@ -65,7 +65,6 @@ def time_rows(
 
     params = SamplingParams(temperature=0, max_tokens=most + 1, ignore_eos=True)
     with drafting(llm, Parrot(token), most - 1):
-        llm.generate([list(prompt)], params, use_tqdm=False)  # the first time is slow
         llm.engine.on_step = note
         for _ in range(rounds):
             llm.generate([list(prompt)], params, use_tqdm=False)

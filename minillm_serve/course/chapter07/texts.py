@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from minillm_serve import LLM
 
-_ROOM = """The reading room is open from ten to seven. On Sundays it is closed. The old maps are in
-the small room on the second floor, and they are read there with a pencil, not with a pen. A book is
-lent for four weeks, a film for one week. Whoever is late pays half a crown a day."""
+_ROOM = """The reading room is open from ten to seven. On Sundays it is closed. Old maps are read
+there with a pencil, not with a pen. A book is lent for four weeks, a film for one week."""
 
 _RIVER = """A river begins as rain on a mountain. Small streams run down the slopes and meet in the
-valley, where the water slows down and grows wide. It turns mills, waters fields and carries boats.
-In the end it reaches the sea, where the sun lifts it up again, as clouds."""
+valley, where the water slows down and grows wide. In the end it reaches the sea, where the sun
+lifts it up again, as clouds."""
 
 _LIST = """name,city,year
 Anna,Bergen,1994
@@ -46,12 +45,14 @@ ASKED = {
 KINDS = tuple(ASKED)
 
 
+def prompt(llm: LLM, question: str) -> list[int]:
+    """A question in the model's chat template; token ids."""
+    return llm.chat_prompt([{"role": "user", "content": question}])
+
+
 def prompts(llm: LLM) -> dict[str, list[list[int]]]:
-    """Of each kind the prompts, in the model's chat template; token ids."""
-    return {
-        kind: [llm.chat_prompt([{"role": "user", "content": text}]) for text in asked]
-        for kind, asked in ASKED.items()
-    }
+    """Of each kind the prompts, likewise."""
+    return {kind: [prompt(llm, text) for text in asked] for kind, asked in ASKED.items()}
 
 
 def pieces_of(llm: LLM, token_ids: list[int]) -> list[str]:
