@@ -10,7 +10,7 @@ from benchmarks.drafted import Contender, Run, contenders, held_out_prompts
 from benchmarks.report import parser, positive
 from minillm_serve.stamp import stamp
 
-DRAFTERS = ("ngram", "early_exit", "eagle")
+DRAFTERS = ("ngram", "early_exit", "eagle", "auto")
 SIZES = (1, 2, 4, 8, 16, 32)
 #: What the contenders are compared with.
 NONE = "no drafts"

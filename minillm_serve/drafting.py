@@ -17,6 +17,7 @@ from minillm_serve.runtime.spec.draft_model import DraftModelDrafter
 from minillm_serve.runtime.spec.drafter import Drafter, Drafting
 from minillm_serve.runtime.spec.eagle import EagleDrafter
 from minillm_serve.runtime.spec.early_exit import EarlyExitDrafter
+from minillm_serve.runtime.spec.lookup_first import LookupFirstDrafter
 from minillm_serve.runtime.spec.measure import measure_costs
 from minillm_serve.runtime.spec.ngram import NgramDrafter
 from minillm_serve.runtime.torch_executor import TorchExecutor
@@ -47,9 +48,9 @@ def prepare_drafter(
     Raises:
         ValueError: there is no such drafter for this model; the message says what to do.
     """
-    if config.method == "ngram":
-        ngram = NgramDrafter(config.prompt_lookup_max, config.prompt_lookup_min)
-        return Drafting(None, lambda forward, cache: ngram)
+    lookup = NgramDrafter(config.prompt_lookup_max, config.prompt_lookup_min)
+    if config.method == "ngram" or (config.method == "auto" and find_draft_head(path) is None):
+        return Drafting(None, lambda forward, cache: lookup)
     if config.method == "early_exit":
         layers = config.draft_layers or max(1, round(EARLY * target.config.num_layers))
         if layers > target.config.num_layers:
@@ -81,7 +82,8 @@ def prepare_drafter(
     def make(forward: Forward, cache: KVCache | None) -> Drafter:
         assert cache is not None
         vocab_size = target.config.vocab_size
-        return EagleDrafter(head, target.embedding, cache, backend, vocab_size=vocab_size)
+        eagle = EagleDrafter(head, target.embedding, cache, backend, vocab_size=vocab_size)
+        return LookupFirstDrafter(lookup, eagle) if config.method == "auto" else eagle
 
     return Drafting(head.config, make)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-METHODS = ("ngram", "eagle", "early_exit", "draft_model")
+METHODS = ("auto", "ngram", "eagle", "early_exit", "draft_model")
 #: Verifying more drafts than this at once has never paid anywhere.
 MOST_DRAFTS = 16
 
@@ -17,6 +17,7 @@ class SpeculativeConfig:
 
     | method | drafts come from | costs |
     | --- | --- | --- |
+    | auto | copying, and the head where there is nothing to copy (and a head) | as these two |
     | ngram | what followed the same tokens before, in the prompt or the answer | nothing |
     | eagle | a small head, trained on what this model gives | a layer a draft |
     | early_exit | the model's own first layers | those layers a draft |
@@ -30,7 +31,7 @@ class SpeculativeConfig:
         adaptive: draft fewer, or none, where more would cost more than they bring, by the drafts
             that were right so far and by what steps take on this machine, which is measured when
             the engine starts. False drafts `num_speculative_tokens` always.
-        prompt_lookup_max: for "ngram", the most tokens to look for, tried first.
+        prompt_lookup_max: for "ngram" and "auto", the most tokens to look for, tried first.
         prompt_lookup_min: the fewest.
         draft_layers: for "early_exit", how many layers; by default a share of all.
 

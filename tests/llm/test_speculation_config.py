@@ -13,11 +13,11 @@ from tests.llm.tiny import save_tiny
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("magic", r"the method 'magic': choose from \['ngram', 'eagle', 'early_exit', 'draft_mod"),
+        ("magic", r"the method 'magic': choose from \['auto', 'ngram', 'eagle', 'early_exit', 'd"),
         ("", r"the method '': choose from"),
         ({}, r"names no method: choose from"),
         ({"num_speculative_tokens": 3}, r"names no method: choose from"),
-        (["ngram"], r"speculative_config=\['ngram'\]: give a method \(ngram, .*\), a mapping"),
+        (["ngram"], r"speculative_config=\['ngram'\]: give a method \(auto, .*\), a mapping"),
         (5, r"speculative_config=5: give a method"),
         (True, r"speculative_config=True: give a method"),
         ({"method": "ngram", "k": 3}, r"has no 'k': choose from \['method', 'num_speculative"),
@@ -113,6 +113,10 @@ def test_nonsense_on_a_command_line_is_refused(text, message):
 def test_none_is_none():
     assert SpeculativeConfig.parse("none") is None
     assert SpeculativeConfig.of(None) is None
+
+
+def test_auto_copies_alone_where_no_head_comes_with_the_model(make_llm):
+    assert isinstance(make_llm(speculative_config="auto").engine.executor.drafter, NgramDrafter)
 
 
 def test_the_engine_is_made_as_the_config_says(make_llm):

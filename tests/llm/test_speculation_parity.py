@@ -6,22 +6,13 @@ from transformers import AutoModelForCausalLM
 
 from minillm_serve import LLM, SamplingParams
 from minillm_serve.core.invariants import check_idle
-from minillm_serve.models.draft_head import find_draft_head
 from tests.llm.test_parity import TEXTS, first_differences
 
 pytestmark = pytest.mark.model
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
-METHODS = [
-    "ngram",
-    "early_exit",
-    pytest.param(
-        "eagle",
-        marks=pytest.mark.skipif(
-            find_draft_head("smollm2-135m") is None, reason="no draft head is here"
-        ),
-    ),
-]
+METHODS = ["ngram", "early_exit", "eagle"]
+ALL = [*METHODS, "auto"]
 
 
 class Plain:
@@ -70,8 +61,9 @@ def plain_of_many():
     return Plain(8)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("most", [1, 5])
+@pytest.mark.parametrize(
+    ("method", "most"), [*((method, most) for method in METHODS for most in (1, 5)), ("auto", 5)]
+)
 def test_the_embedded_model_answers_16_prompts_alike_in_a_crowded_pool_b29(plain, method, most):
     """B29: who is preempted among drafts goes on as if undisturbed."""
     plain.check(method, most)
@@ -79,7 +71,7 @@ def test_the_embedded_model_answers_16_prompts_alike_in_a_crowded_pool_b29(plain
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ALL)
 @pytest.mark.parametrize("most", [1, 3, 5, 8])
 def test_the_embedded_model_answers_64_prompts_alike_in_a_crowded_pool_b29(
     plain_of_many, method, most
@@ -103,7 +95,7 @@ def two_samples_p_value(one, other):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("method", METHODS[1:])
+@pytest.mark.parametrize("method", ALL[1:])
 def test_the_embedded_models_draws_are_distributed_alike_b62(method):
     """B62: three tokens of 2,000 requests without seeds, whose drafts are drawn."""
     config = {"method": method, "num_speculative_tokens": 2, "adaptive": False}

@@ -94,11 +94,14 @@ def _touch(executor: TorchExecutor, num_blocks: int) -> None:
 
 
 def _fakes(count: int, length: int, width: int) -> list[Sequence]:
-    """Sequences of so many tokens, each with so many blocks of its own."""
+    """Sequences of so many tokens, each with so many blocks of its own.
+
+    The last token is unlike all others, so that a drafter which looks it up finds nothing to copy.
+    """
     params = SamplingParams(temperature=0)
-    made = []
+    made, prompt = [], (*[0] * (length - 1), 1)
     for number in range(count):
-        request = Request(request_id=str(number), prompt_token_ids=(0,) * length, params=params)
+        request = Request(request_id=str(number), prompt_token_ids=prompt, params=params)
         sequence = Sequence(request)
         sequence.block_table = list(range(number * width, (number + 1) * width))
         made.append(sequence)
