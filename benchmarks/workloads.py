@@ -1,7 +1,12 @@
 """The workloads that all systems are measured on, made from a seed."""
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy as np
+
+from minillm_serve.sim.lengths import LogNormal
 
 #: Ids are drawn from the middle of the vocabulary, away from special tokens and rare tails.
 LOWEST_ID, HIGHEST_ID = 1_000, 40_000
@@ -35,6 +40,23 @@ def w2(count: int = 48, seed: int = 0, prefix_len: int = 512) -> list[Job]:
 def single(seed: int = 0) -> list[Job]:
     """One user: a prompt of 128 tokens, 128 out."""
     return [Job(_ids(random.Random(seed), 128), 128)]
+
+
+def chat(count: int = 64, seed: int = 0) -> list[Job]:
+    """Conversations: most are short, a few very long, up to 1,024 tokens on either side.
+
+    The means are ShareGPT's, 161 in and 338 out (PagedAttention, Kwon et al., 2023, section 6);
+    that the spread is log-normal, and as wide as the mean, is an assumption.
+    """
+    rng = np.random.default_rng(seed)
+    lengths = [LogNormal(mean, high=1024).sample(rng, count).tolist() for mean in (161, 338)]
+    return of_lengths(zip(*lengths, strict=True), seed)
+
+
+def of_lengths(lengths: Iterable[tuple[int, int]], seed: int = 0) -> list[Job]:
+    """Random prompts of so many tokens, with answers of so many."""
+    draw = random.Random(seed)
+    return [Job(_ids(draw, prompt_len), output_len) for prompt_len, output_len in lengths]
 
 
 def _ids(draw: random.Random, count: int) -> list[int]:

@@ -20,12 +20,18 @@ from minillm_serve.drafting import choose_lengths, prepare_drafter
 from minillm_serve.models.config import ModelConfig
 from minillm_serve.models.loader import load_config, load_model, load_tokenizer
 from minillm_serve.models.resolve import resolve_model
+from minillm_serve.models.weights import num_weights
 from minillm_serve.parts import Parts, fit_parts, read_parts
 from minillm_serve.runtime.attention.registry import select_backend
 from minillm_serve.runtime.build import build_executor, compile_layers, run_largest_step
 from minillm_serve.runtime.device import choose_device, choose_dtype
 from minillm_serve.runtime.kv_cache import KVCache
-from minillm_serve.runtime.sizing import check_fits, default_kv_memory, share_kv_memory
+from minillm_serve.runtime.sizing import (
+    check_fits,
+    check_weights_fit,
+    default_kv_memory,
+    share_kv_memory,
+)
 from minillm_serve.runtime.spec.verify import Rule
 from minillm_serve.scheduling import Scheduling
 from minillm_serve.speculation import SpeculativeConfig
@@ -86,6 +92,7 @@ def assemble(
     where, path = choose_device(device), resolve_model(model)
     config = load_config(path)
     kind = choose_dtype(dtype, config.torch_dtype, where)
+    check_weights_fit(num_weights(path), dtype=kind, device=where)
     if async_scheduling is None:
         # A scheduler of somebody's own need not know of tokens that are still pending.
         async_scheduling = where.type == "cuda" and not (speculation or given.get("scheduler"))
@@ -98,7 +105,9 @@ def assemble(
             attention_backend, device=where, dtype=kind, needs_window=needs_window
         ),
         scheduler=scheduling.make_scheduler(),
-        admission=partial(Admission, model_limit=config.max_position_embeddings),
+        admission=partial(
+            Admission, model_limit=config.max_position_embeddings, **scheduling.limits
+        ),
         device=where,
         dtype=kind,
         needs_window=needs_window,
@@ -172,7 +181,6 @@ def assemble(
         admission,
         eos_token_ids=_eos_token_ids(config, tokenizer),
         seed=seed,
-        max_num_waiting=scheduling.max_num_waiting,
         async_scheduling=async_scheduling,
         debug_invariants=debug_invariants,
     )

@@ -3,12 +3,12 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
 
 import torch
 
+from minillm_serve.bell import Bell
 from minillm_serve.collector import Collector
 from minillm_serve.core import Request, SamplingParams
 from minillm_serve.engine_loop import STUCK_AFTER, Asked, EngineDead, EngineLoop, Health
@@ -40,10 +40,16 @@ class AsyncLLM:
     def __init__(self, llm: LLM, *, stuck_after: float = STUCK_AFTER) -> None:
         self.llm = llm
         threads = torch.get_num_threads()  # of this thread, which the other one would not have
+        self._bell = Bell()
         self._loop = EngineLoop(
-            llm.llm_engine, stuck_after=stuck_after, prepare=lambda: share_threads(threads)
+            llm.llm_engine,
+            stuck_after=stuck_after,
+            prepare=lambda: share_threads(threads),
+            told=self._bell.ring,
         )
         self._numbers = count(1)
+        # One at a time, and apart from the threads that cut texts into tokens: some take a second.
+        self._compiling = ThreadPoolExecutor(1, thread_name_prefix="minillm-grammars")
 
     @property
     def health(self) -> Health:
@@ -112,12 +118,17 @@ class AsyncLLM:
         deadline: float | None = None,
         request_id: str | None = None,
     ) -> Asked:
-        """Makes a request of a prompt; a text is tokenized in a thread, since it may be long.
+        """Makes a request of a prompt.
+
+        What may take long is done in threads: a text is tokenized, structured outputs compiled.
 
         Args:
             deadline: seconds from now by which it must have begun.
             request_id: unique among all that are served; by default a number.
             others: see `stream`.
+
+        Raises:
+            RequestRefused: the structured outputs that are asked for cannot be compiled.
         """
         text: str | None = None
         if isinstance(prompt, str):
@@ -125,6 +136,7 @@ class AsyncLLM:
             ids: Sequence[int] = await asyncio.to_thread(self.llm.tokenizer.encode, prompt)
         else:
             ids = prompt
+        grammar = await self._compile(params)
         begin_by = None if deadline is None else self.llm.engine.clock() + deadline
         request = Request(
             request_id=request_id or f"async-{next(self._numbers)}",
@@ -133,8 +145,16 @@ class AsyncLLM:
             priority=priority,
             deadline=begin_by,
             cache_salt=cache_salt,
+            grammar=grammar,
         )
         return request, text
+
+    async def _compile(self, params: SamplingParams) -> object | None:
+        grammars, shape = self.llm.grammars, params.structured_outputs
+        if (known := grammars.find(shape)) is not None or shape is None:
+            return known
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._compiling, grammars.compile, shape)
 
     async def open(self, asked: Sequence[Asked]) -> "Answers":
         """Queues requests, all of them or none.
@@ -147,7 +167,7 @@ class AsyncLLM:
             Overloaded: too many wait already.
             EngineDead: the engine has stopped, or is stuck.
         """
-        answers = Answers(self._loop, asyncio.get_running_loop())
+        answers = Answers(self._loop, self._bell, asyncio.get_running_loop())
         future = self._loop.add(asked, answers.tell)
         waited = asyncio.wrap_future(future)
         try:
@@ -188,14 +208,16 @@ class Answers:
 
     Args:
         engine: serves them.
+        bell: of the engine.
         loop: of the reader.
 
     Attributes:
         collectors: of the requests, in their order, as soon as they are in.
     """
 
-    def __init__(self, engine: EngineLoop, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, engine: EngineLoop, bell: Bell, loop: asyncio.AbstractEventLoop) -> None:
         self.collectors: list[Collector] = []
+        self._bell = bell
         self._engine = engine
         self._loop = loop
         self._arrived: deque[tuple[Collector, CompletionDelta]] = deque()
@@ -205,8 +227,7 @@ class Answers:
     def tell(self, collector: Collector) -> None:
         """Hears of something that has come, in the engine's thread."""
         self._arrived.extend((collector, delta) for delta in collector.pop())
-        with suppress(RuntimeError):  # the event loop is closed: nobody reads any more
-            self._loop.call_soon_threadsafe(self._news.set)
+        self._bell.remember(self._loop, self._news)
 
     def outputs(self) -> list[RequestOutput]:
         """Everything that has come, of each request."""

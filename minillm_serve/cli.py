@@ -65,6 +65,22 @@ def _run(name: str, arguments: Sequence[str]) -> int:
     except ValueError as error:  # bad input: the message says which value and what to do
         print(f"minillm-serve {name}: {error}", file=sys.stderr)
         return 1
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        what = str(error).splitlines()[0] if str(error) else "MemoryError"
+        print(
+            f"minillm-serve {name}: out of memory ({what}): lower --num-blocks, --kv-cache-memory "
+            "or --max-num-batched-tokens, choose a smaller model, or end what else takes memory",
+            file=sys.stderr,
+        )
+        return 1
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Python's, torch's on a GPU, or torch's on a CPU. (torch is not imported for that.)"""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool(names & {"MemoryError", "OutOfMemoryError"}) or "DefaultCPUAllocator" in str(error)
 
 
 if __name__ == "__main__":

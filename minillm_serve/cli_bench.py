@@ -7,6 +7,7 @@ from pathlib import Path
 
 SUBJECTS = {
     "throughput": "many requests at once, beside transformers",
+    "serve": "a server under load over HTTP, beside the engine without one",
     "latency": "one user alone, beside transformers",
     "kernels": "decode attention, each backend on one pool",
     "indirection": "attention over blocks of 1 to 256, beside contiguous memory",

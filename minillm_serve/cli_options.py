@@ -61,7 +61,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--speculative-config",
         type=parse_speculation,
-        help="guess tokens and verify them: ngram, eagle, early_exit, or JSON as in "
+        help="guess tokens and verify them: auto, ngram, eagle, early_exit, or JSON as in "
         '{"method": "ngram", "num_speculative_tokens": 8}',
     )
     group = parser.add_argument_group("scheduling")

@@ -52,6 +52,7 @@ class EngineLoop:
         stuck_after: see `STUCK_AFTER`.
         clock: in seconds.
         prepare: called first in the thread that will run the steps.
+        told: called in that thread once all listeners have heard what a step has brought.
     """
 
     def __init__(
@@ -61,11 +62,13 @@ class EngineLoop:
         stuck_after: float = STUCK_AFTER,
         clock: Callable[[], float] = time.monotonic,
         prepare: Callable[[], None] = lambda: None,
+        told: Callable[[], None] = lambda: None,
     ) -> None:
         self.engine = engine
         self.stuck_after = stuck_after
         self._clock = clock
         self._prepare = prepare
+        self._told = told
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._listeners: dict[Collector, Listener] = {}
         self._problem: str | None = None
@@ -148,6 +151,7 @@ class EngineLoop:
                 collector.abort()
                 listener(collector)
             self._listeners.clear()
+            self._told()
 
         self._post(abort_all)
 
@@ -232,6 +236,7 @@ class EngineLoop:
                 self.engine.drop(collector)  # first: whoever is told finds it counted
             if listener is not None:
                 listener(collector)
+        self._told()
 
     def _close(self) -> None:
         """Nobody is left waiting: neither those who are served nor those in the inbox."""
@@ -246,3 +251,4 @@ class EngineLoop:
             collector.fail(self._why)
             listener(collector)
         self._listeners.clear()
+        self._told()

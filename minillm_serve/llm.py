@@ -22,6 +22,7 @@ from minillm_serve.prompts import (
     one_priority_each,
     one_salt_each,
 )
+from minillm_serve.runtime.structured.grammar import GrammarCompiler
 from minillm_serve.scheduling import Scheduling
 from minillm_serve.speculation import SpeculativeConfig
 from minillm_serve.stream import TextStream
@@ -52,11 +53,14 @@ class LLM:
         preemption: "recompute", "swap", or "auto", which takes what costs less.
         prefix_cache: "hash" or "radix": keep the KV of prompts and answers while there is room, for
             whoever comes with the same beginning. None computes everything.
-        speculative_config: guess several tokens and verify them in one step: "ngram", "eagle",
-            "early_exit", or {"method": ..., "num_speculative_tokens": ...}; see
+        speculative_config: guess several tokens and verify them in one step: "auto", "ngram",
+            "eagle", "early_exit", or {"method": ..., "num_speculative_tokens": ...}; see
             `SpeculativeConfig`. Greedy requests and requests with a seed get the very tokens that
             they would get without; others get tokens of the same distribution.
         max_num_waiting: refuse further requests (`core.Overloaded`) while so many wait.
+        max_waiting_tokens: likewise, while those who have not begun may come to so many tokens,
+            prompts and answers.
+        refuse_late: refuse at once whoever, by an estimate, would not begin before their deadline.
         parts: parts of your own for slots of the engine, as in `{"block_pool": MyBlockPool}`; what
             each slot takes is in `minillm_serve.parts.SLOTS`. On start one line on stderr tells
             which parts are whose.
@@ -75,6 +79,8 @@ class LLM:
         engine: the `EngineCore`.
         llm_engine: the `LLMEngine` around it.
         parts: which parts are yours and which are ours.
+        grammars: compiles `SamplingParams.structured_outputs`.
+        max_num_waiting: as given.
 
     Raises:
         ValueError: an argument or the model is not usable; the message says what to do.
@@ -102,6 +108,8 @@ class LLM:
         swap_space: int = 0,
         preemption: str = "auto",
         max_num_waiting: int | None = None,
+        max_waiting_tokens: int | None = None,
+        refuse_late: bool = False,
         prefix_cache: str | None = "hash",
         speculative_config: str | Mapping[str, Any] | SpeculativeConfig | None = None,
         parts: Mapping[str, Any] | None = None,
@@ -129,6 +137,8 @@ class LLM:
                 swap_space=swap_space,
                 preemption=preemption,
                 max_num_waiting=max_num_waiting,
+                max_waiting_tokens=max_waiting_tokens,
+                refuse_late=refuse_late,
             ),
             prefix_cache=prefix_cache,
             speculation=SpeculativeConfig.of(speculative_config),
@@ -144,9 +154,13 @@ class LLM:
         self.tokenizer = assembly.tokenizer
         self.kv_cache = assembly.kv_cache
         self.parts = assembly.parts
+        self.max_num_waiting = max_num_waiting
         if self.parts.yours:
             print(self.parts, file=sys.stderr)
         self.llm_engine = LLMEngine(self.engine, self.tokenizer, self.parts)
+        self.grammars = GrammarCompiler(
+            self.tokenizer, self.model_config.vocab_size, self.engine.eos_token_ids
+        )
         self._numbers = count(1)
 
     def generate(
@@ -272,6 +286,7 @@ class LLM:
             params=params,
             priority=priority,
             cache_salt=cache_salt,
+            grammar=self.grammars.compile(params.structured_outputs),
         )
         return asked, text
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -43,6 +44,8 @@ class Scheduling:
     swap_space: int = 0
     preemption: str = "auto"
     max_num_waiting: int | None = None
+    max_waiting_tokens: int | None = None
+    refuse_late: bool = False
 
     def __post_init__(self) -> None:
         _choose("scheduler", self.scheduler, SCHEDULERS)
@@ -54,7 +57,7 @@ class Scheduling:
                 f"max_queue_delay={self.max_queue_delay!r}: scheduler='continuous' lets everybody "
                 "in at once; leave it out, or choose 'static' or 'dynamic'"
             )
-        for name, least in (("swap_space", 0), ("max_num_waiting", 1)):
+        for name, least in (("swap_space", 0), ("max_num_waiting", 1), ("max_waiting_tokens", 1)):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < least):
                 raise ValueError(f"{name}={value!r}: expected a whole number from {least} on")
@@ -65,6 +68,15 @@ class Scheduling:
     def is_default(self) -> bool:
         """Whether nothing was chosen that a scheduler of somebody's own would not do."""
         return (self.scheduler, self.policy, self.max_queue_delay) == ("continuous", "fcfs", None)
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """Arguments of `Admission`: how long the queue may get."""
+        return {
+            "max_num_waiting": self.max_num_waiting,
+            "max_waiting_tokens": self.max_waiting_tokens,
+            "refuse_late": self.refuse_late,
+        }
 
     def make_scheduler(self) -> MakeScheduler:
         """Builds the scheduler over the blocks, given its limits."""

@@ -1,6 +1,13 @@
 """WHAT runs next: pure Python, never imports torch."""
 
-from minillm_serve.core.admission import Admission, AdmissionPolicy
+from minillm_serve.core.admission import (
+    Accept,
+    Admission,
+    AdmissionPolicy,
+    Queue,
+    Refuse,
+    Verdict,
+)
 from minillm_serve.core.batch import (
     Batch,
     Copy,
@@ -22,6 +29,7 @@ from minillm_serve.core.errors import (
     RequestRefused,
 )
 from minillm_serve.core.executor import Executor, FinishedStep, StepHandle
+from minillm_serve.core.load import Load, Pace, asked_tokens
 from minillm_serve.core.logprobs import Logprob, TokenLogprobs
 from minillm_serve.core.metrics import RequestMetrics, StepRecord
 from minillm_serve.core.prefix import (
@@ -57,12 +65,14 @@ from minillm_serve.core.speculation import (
     Speculation,
     StepCosts,
 )
+from minillm_serve.core.structured_outputs import StructuredOutputs
 from minillm_serve.core.swap_space import RecoveryCost, SwapSpace
 from minillm_serve.core.trace_events import chrome_trace
 
 __all__ = [
     "POLICIES",
     "PREFIX_CACHES",
+    "Accept",
     "AdaptiveLengths",
     "Admission",
     "AdmissionPolicy",
@@ -83,20 +93,24 @@ __all__ = [
     "FixedLengths",
     "HashPrefixCache",
     "InvariantViolation",
+    "Load",
     "Logprob",
     "MakePrefixCache",
     "MakeScheduler",
     "Namespace",
     "OutOfBlocks",
     "Overloaded",
+    "Pace",
     "PartError",
     "Policy",
     "Preemption",
     "PrefixCache",
     "PrefixStats",
     "Priority",
+    "Queue",
     "RadixPrefixCache",
     "RecoveryCost",
+    "Refuse",
     "Request",
     "RequestMetrics",
     "RequestRefused",
@@ -119,8 +133,11 @@ __all__ = [
     "StepHandle",
     "StepRecord",
     "StepResult",
+    "StructuredOutputs",
     "Swap",
     "SwapSpace",
     "TokenLogprobs",
+    "Verdict",
+    "asked_tokens",
     "chrome_trace",
 ]

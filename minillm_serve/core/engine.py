@@ -7,11 +7,12 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from minillm_serve.core.admission import AdmissionPolicy
+from minillm_serve.core.admission import AdmissionPolicy, Queue, Refuse
 from minillm_serve.core.batch import Batch, SequenceUpdate
 from minillm_serve.core.errors import EngineStalled, Overloaded, RequestRefused
 from minillm_serve.core.executor import Executor, StepHandle
 from minillm_serve.core.invariants import check_batch, check_idle, check_invariants
+from minillm_serve.core.load import Load, Pace
 from minillm_serve.core.metrics import RequestMetrics, StepRecord
 from minillm_serve.core.record import ScheduleRecord
 from minillm_serve.core.request import FinishReason, Request, Sequence, SequenceStatus
@@ -52,18 +53,18 @@ class EngineCore:
     Args:
         scheduler: decides what runs.
         executor: runs it.
-        admission: decides what is let in.
+        admission: decides who is let in, and who has to come again later.
         eos_token_ids: ids that end a sequence, unless its request ignores them.
         seed: seeds the draws of requests that bring no seed of their own.
         clock: returns the time in seconds; replaced by a simulated one in simulations.
         on_step: called with a `StepRecord` after every step.
-        max_num_waiting: refuse newcomers while so many wait; by default there is no limit.
         async_scheduling: schedule a step while the one before it runs. The tokens are the same.
         debug_invariants: check the bookkeeping around every step.
 
     Attributes:
         metrics: of the requests that are in the engine.
         record: notes which sequence computed what in which step, if there is one.
+        pace: tokens a second, of late.
     """
 
     def __init__(
@@ -76,7 +77,6 @@ class EngineCore:
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
         on_step: Callable[[StepRecord], None] | None = None,
-        max_num_waiting: int | None = None,
         async_scheduling: bool = False,
         debug_invariants: bool = False,
     ) -> None:
@@ -87,10 +87,10 @@ class EngineCore:
         self.eos_token_ids = frozenset(eos_token_ids)
         self.clock = clock
         self.on_step = on_step
-        self.max_num_waiting = max_num_waiting
         self.async_scheduling = async_scheduling
         self.debug_invariants = debug_invariants
-        self._book = RequestBook()
+        self.pace = Pace()
+        self._book = RequestBook(admission.max_len, admission.leave)
         self.metrics = self._book.metrics
         self.record: ScheduleRecord | None = None
         self._flights: deque[_Flight] = deque()  # the oldest first
@@ -120,6 +120,11 @@ class EngineCore:
         self.scheduler.flush()
 
     @property
+    def load(self) -> Load:
+        """How busy it is at this moment."""
+        return self._load(self.clock())
+
+    @property
     def prefix_stats(self) -> PrefixStats:
         """What the prefix cache holds, and what it was good for since the last reset."""
         return self.scheduler.blocks.stats
@@ -145,7 +150,7 @@ class EngineCore:
 
         Raises:
             RequestRefused: it can never be served, or its id is in use. Nothing has changed.
-            Overloaded: too many wait already. Nothing has changed.
+            Overloaded: there is no room for it now, says the door. Nothing has changed.
         """
         if request.request_id in self._book:
             raise RequestRefused(
@@ -153,17 +158,41 @@ class EngineCore:
                 "or choose another id"
             )
         self.admission.check(request)
-        limit = self.max_num_waiting
-        if limit is not None and self.scheduler.num_waiting >= limit:
-            raise Overloaded(
-                f"request {request.request_id!r} is refused, since {limit} wait "
-                "already: send it again later, or raise max_num_waiting"
-            )
+        now = self.clock()
+        request = self._let_in(request, self._load(now))
         seed = self._seeds.getrandbits(64)
-        arrival = self.clock() if request.arrival_time is None else request.arrival_time
+        arrival = now if request.arrival_time is None else request.arrival_time
         options = {"eos_token_ids": self.eos_token_ids, "seed": seed, "arrival_time": arrival}
         self.scheduler.add(*self._book.open(request, **options))
         return self.metrics[request.request_id]
+
+    def _load(self, now: float) -> Load:
+        scheduler = self.scheduler
+        return Load(
+            now=now,
+            num_running=len(scheduler.running),
+            num_waiting=scheduler.num_waiting,
+            waiting_tokens=self._book.waiting_tokens,
+            max_num_seqs=scheduler.max_num_seqs,
+            max_len=self.admission.max_len,
+            kv_usage=scheduler.blocks.num_used / scheduler.blocks.pool.num_blocks,
+            tokens_per_second=self.pace.tokens_per_second,
+        )
+
+    def _let_in(self, request: Request, load: Load) -> Request:
+        """Asks the door about this moment; gives the request as it may come in."""
+        match self.admission.admit(request, load):
+            case Refuse(retry_after, why):
+                raise Overloaded(
+                    f"request {request.request_id!r} is refused, since {why}: send it again in "
+                    f"{retry_after:.3g} s",
+                    retry_after,
+                )
+            case Queue(at_most):
+                latest = load.now + at_most
+                own = math.inf if request.deadline is None else request.deadline
+                return replace(request, deadline=min(latest, own))
+        return request
 
     def abort(self, request_id: str) -> bool:
         """Ends a request because its user has left; see `finish`."""
@@ -259,6 +288,7 @@ class EngineCore:
             raise
         updates = self.scheduler.commit(flight.batch, result)
         ended = self.clock()
+        self.pace.note(flight.record.began, ended, flight.record.num_tokens)
         verified = with_drafts(flight.batch, result)
         if flight.schedule is not None:
             flight.schedule.end(flight.number, ended, verified)

@@ -12,7 +12,17 @@ class Overloaded(RequestRefused):
     """A request was turned away because too many wait already; later it may be welcome.
 
     (A server says 503, or 429, where any other refusal is a 400.)
+
+    Attributes:
+        retry_after: seconds after which it may be worth another try; None if nobody knows.
     """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[type, tuple[str, float | None]]:
+        return type(self), (str(self), self.retry_after)
 
 
 class OutOfBlocks(RuntimeError):

@@ -43,9 +43,12 @@ class Request:
         deadline: in seconds of the engine's clock: if it has not begun by then, it need not.
         cache_salt: KV is shared only with requests that bring the same one: a tenant's name, say,
             so that nobody learns from response times what other tenants ask.
+        grammar: what `params.structured_outputs` was compiled to, for whoever runs the steps;
+            nobody in the core looks into it.
 
     Raises:
-        ValueError: the priority is no whole number, the deadline no number, the salt no text.
+        ValueError: the priority is no whole number, the deadline no number, the salt no text; or
+            structured outputs were not compiled.
     """
 
     request_id: str
@@ -55,6 +58,7 @@ class Request:
     priority: int = 0
     deadline: float | None = None
     cache_salt: str | None = None
+    grammar: object | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.priority, int):
@@ -63,6 +67,11 @@ class Request:
             raise ValueError("deadline=nan: give seconds of the engine's clock, or None")
         if self.cache_salt is not None and not isinstance(self.cache_salt, str):
             raise ValueError(f"cache_salt={self.cache_salt!r}: give a string, or None")
+        if (self.params.structured_outputs is None) != (self.grammar is None):
+            raise ValueError(
+                "structured_outputs and grammar: give both or neither. `LLM` compiles the one to "
+                "the other"
+            )
 
 
 #: `Sequence.num_written` of a sequence whose KV has a gap: a step that was to write it failed.

@@ -1,8 +1,10 @@
 """Who is in the engine, and what is noted down about them."""
 
+from collections.abc import Callable
 from typing import Any
 
 from minillm_serve.core.batch import Batch, SequenceUpdate
+from minillm_serve.core.load import asked_tokens
 from minillm_serve.core.metrics import RequestMetrics
 from minillm_serve.core.request import Request, Sequence
 
@@ -10,12 +12,19 @@ from minillm_serve.core.request import Request, Sequence
 class RequestBook:
     """The requests that have not ended: their sequences and their metrics.
 
+    Args:
+        max_len: length at which a sequence ends, in tokens.
+        on_leave: told the id of each request that has ended.
+
     Attributes:
         metrics: by the request's id.
+        waiting_tokens: what the requests that have not begun may come to, prompts and answers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_len: int, on_leave: Callable[[str], None]) -> None:
         self.metrics: dict[str, RequestMetrics] = {}
+        self.waiting_tokens = 0
+        self._max_len, self._on_leave = max_len, on_leave
         self._unfinished: dict[str, list[Sequence]] = {}
 
     def __contains__(self, request_id: str) -> bool:
@@ -35,6 +44,7 @@ class RequestBook:
         ]
         self._unfinished[request.request_id] = [first, *others]
         self.metrics[request.request_id] = RequestMetrics(first.arrival_time)
+        self.waiting_tokens += asked_tokens(request, self._max_len)
         return [first, *others]
 
     def unfinished(self, request_id: str, index: int | None = None) -> list[Sequence]:
@@ -48,6 +58,7 @@ class RequestBook:
             metrics = self.metrics[item.sequence.request.request_id]
             if metrics.first_scheduled_time is None:
                 metrics.first_scheduled_time = now
+                self.waiting_tokens -= asked_tokens(item.sequence.request, self._max_len)
                 metrics.num_cached_tokens = item.sequence.num_cached_tokens
 
     def note(self, update: SequenceUpdate, now: float) -> None:
@@ -72,3 +83,6 @@ class RequestBook:
         unfinished.remove(sequence)
         if not unfinished:
             del self._unfinished[name], self.metrics[name]
+            if metrics.first_scheduled_time is None:
+                self.waiting_tokens -= asked_tokens(sequence.request, self._max_len)
+            self._on_leave(name)

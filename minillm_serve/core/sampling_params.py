@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from minillm_serve.core.structured_outputs import StructuredOutputs
+
 #: Temperatures below this are treated as 0 (greedy): dividing by them overflows float32.
 GREEDY_EPSILON = 1e-6
 #: More answers to one prompt than this are surely a slip, and would keep everybody else waiting.
@@ -16,8 +18,8 @@ MOST_ANSWERS = 1024
 class SamplingParams:
     """Sampling parameters of one request, validated on construction. Names follow vLLM.
 
-    Logits go through these in order: `logit_bias` and `min_tokens`, the penalties, then (unless
-    greedy) `temperature`, `top_k`, `top_p` and `min_p`.
+    Logits go through these in order: `structured_outputs`, `logit_bias` and `min_tokens`, the
+    penalties, then (unless greedy) `temperature`, `top_k`, `top_p` and `min_p`.
 
     Attributes:
         n: answers to give to the same prompt, drawn with the seeds seed, seed + 1, ...
@@ -43,6 +45,10 @@ class SamplingParams:
             likely ones; 0 returns the generated token's alone, None nothing.
         prompt_logprobs: the same for the prompt's tokens.
         skip_special_tokens: leave special tokens out of the text (they stay in the ids).
+        structured_outputs: what shape the answer is to have. It ends where the shape may end, by
+            EOS; where nothing else may come, `min_tokens` gives way. (If `max_tokens`, or a stop
+            string, ends it before, it is a beginning of that shape.) As in vLLM, `logprobs` are
+            of the tokens that may come.
 
     Raises:
         ValueError: naming the parameter, its value and the allowed range.
@@ -67,6 +73,7 @@ class SamplingParams:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     skip_special_tokens: bool = True
+    structured_outputs: StructuredOutputs | None = None
 
     def __post_init__(self) -> None:
         _integer("n", self.n, at_least=1)
@@ -87,6 +94,7 @@ class SamplingParams:
             raise ValueError(f"min_tokens={self.min_tokens} exceeds max_tokens={self.max_tokens}")
         if self.seed is not None:
             _integer("seed", self.seed)
+        _shape(self.structured_outputs, self.ignore_eos)
         # Lists are what people pass; tuples and copies keep what was validated unchangeable.
         object.__setattr__(self, "logit_bias", _bias(self.logit_bias))
         object.__setattr__(self, "stop", _strings("stop", self.stop))
@@ -153,3 +161,10 @@ def _bias(values: Any) -> dict[int, float]:
         _integer("logit_bias key", token, at_least=0)
         _number(f"logit_bias[{token}]", value, at_least=-100.0, at_most=100.0)
     return bias
+
+
+def _shape(value: Any, ignores_eos: bool) -> None:
+    if value is not None and not isinstance(value, StructuredOutputs):
+        raise ValueError(f"structured_outputs={value!r:.80}: expected StructuredOutputs(json=...)")
+    if value is not None and ignores_eos:
+        raise ValueError("ignore_eos with structured_outputs, which end by EOS: drop one of them")

@@ -122,6 +122,14 @@ TECHNIQUES = {
         "Each step has as many drafts as pay by what steps take on this machine, or none. It "
         "differs from row 02 by the drafts alone.",
     ),
+    "09_small_batch": Technique(
+        9,
+        "at most 4 at once",
+        engine(max_num_seqs=4),
+        "The knob turned towards those who are being answered: each step has few rows, so tokens "
+        "come sooner, and whoever is not among the four waits. It differs from row 02 by the limit "
+        "alone.",
+    ),
 }
 
 

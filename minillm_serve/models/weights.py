@@ -6,6 +6,7 @@ have. Each tensor is read, converted and copied into its slot one at a time.
 """
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,6 +152,18 @@ def _check_tied(head: Tensor, model: Transformer) -> None:
         f"config.json ties the output head to the embedding, and the file's {HEAD} differs from "
         "it. Set tie_word_embeddings to false in config.json if the head is meant."
     )
+
+
+def num_weights(directory: Path) -> int:
+    """How many numbers a checkpoint holds; its files' headers tell.
+
+    Raises:
+        ModelError: a file is missing, truncated or not a safetensors file.
+    """
+    shapes = (
+        tensor.get_shape() for file in weight_files(directory) for _, tensor in _tensors(file)
+    )
+    return sum(map(math.prod, shapes))
 
 
 def weight_files(directory: Path) -> list[Path]:

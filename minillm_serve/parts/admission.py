@@ -4,7 +4,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from minillm_serve.core import Admission, AdmissionPolicy, Request, RequestRefused
+from minillm_serve.core import (
+    Accept,
+    Admission,
+    AdmissionPolicy,
+    Load,
+    PartError,
+    Queue,
+    Refuse,
+    Request,
+    RequestRefused,
+    Verdict,
+)
 from minillm_serve.parts.part import Part
 
 #: Limits of a small engine, and prompts that it could never serve.
@@ -25,10 +36,12 @@ def fit_admission(
     part.check_class()
 
     def build(*, max_model_len: int, pool_tokens: int, vocab_size: int) -> GuardedAdmission:
-        limits = Admission(
-            max_model_len=max_model_len, pool_tokens=pool_tokens, vocab_size=vocab_size
-        )
-        return GuardedAdmission(part, limits)
+        sizes = {
+            "max_model_len": max_model_len,
+            "pool_tokens": pool_tokens,
+            "vocab_size": vocab_size,
+        }
+        return GuardedAdmission(part, ours(**sizes), **sizes)
 
     part.check_signature(part.value, build, "__init__")
     _self_test(part, build(**LIMITS))
@@ -38,18 +51,18 @@ def fit_admission(
 class GuardedAdmission:
     """Somebody's door. What it lets in must still be servable, or the engine would be harmed.
 
+    Limits of the queue that were set hold for every door.
+
     Raises:
-        PartError: from every method, if the door raises what it should not.
+        PartError: from `check` and `admit`, if the door raises what it should not. What it raises
+            in `leave` comes with the next request: nobody who leaves is to be stopped.
     """
 
-    def __init__(self, part: Part, limits: Admission) -> None:
+    def __init__(self, part: Part, limits: AdmissionPolicy, **sizes: int) -> None:
         self._part, self._limits = part, limits
+        self._fault: PartError | None = None
         with part.blame("__init__"):
-            self._door = part.value(
-                max_model_len=limits.max_model_len,
-                pool_tokens=limits.pool_tokens,
-                vocab_size=limits.vocab_size,
-            )
+            self._door = part.value(**sizes)
         part.check_methods(self._door, AdmissionPolicy)
         told = self._door.max_len
         whole = isinstance(told, int) and 2 <= told <= limits.max_len
@@ -70,13 +83,44 @@ class GuardedAdmission:
         except RequestRefused as error:
             raise self._part.error(f"let in what cannot be served: {error}") from error
 
+    def admit(self, request: Request, load: Load) -> Verdict:
+        """See `AdmissionPolicy`."""
+        if self._fault is not None:
+            raise self._fault
+        limit = self._limits.admit(request, load)
+        if isinstance(limit, Refuse):
+            return limit
+        with self._part.blame("admit"):
+            verdict: Any = self._door.admit(request, load)
+        self._part.expect(
+            isinstance(verdict, Accept | Queue | Refuse),
+            f"returned {verdict!r} from admit, expected Accept(), Queue(at_most=seconds) or "
+            "Refuse(retry_after=seconds)",
+        )
+        return verdict
+
+    def leave(self, request_id: str) -> None:
+        """See `AdmissionPolicy`."""
+        try:
+            with self._part.blame("leave"):
+                self._door.leave(request_id)
+        except PartError as error:
+            self._fault = error
+
 
 def _self_test(part: Part, door: GuardedAdmission) -> None:
-    """Hopeless requests are refused, a small one is let in."""
+    """Hopeless requests are refused, a small one is let in: into an idle engine, and out again."""
     for name, prompt in HOPELESS.items():
         with suppress(RequestRefused):
             door.check(Request(request_id=name, prompt_token_ids=prompt))
+    small = Request(request_id="one token", prompt_token_ids=(1,))
     try:
-        door.check(Request(request_id="one token", prompt_token_ids=(1,)))
+        door.check(small)
     except RequestRefused as error:
         raise part.error(f"refused a prompt of one token: {error}") from error
+    for _ in range(2):  # the second finds an engine that is idle again
+        verdict = door.admit(small, Load(now=0.0, max_len=door.max_len))
+        part.expect(
+            not isinstance(verdict, Refuse), f"returned {verdict} though the engine is idle"
+        )
+        door.leave(small.request_id)

@@ -73,8 +73,8 @@ SLOTS: dict[str, Slot] = {
         Slot(
             "admission",
             AdmissionPolicy,
-            "A class, built with max_model_len, pool_tokens and vocab_size, that refuses requests "
-            "at the door.",
+            "A class, built with max_model_len, pool_tokens and vocab_size, that accepts requests, "
+            "has them wait, or refuses them.",
         ),
         Slot(
             "accept",

@@ -19,6 +19,7 @@ from minillm_serve.runtime.attention.cascade import (
 )
 from minillm_serve.runtime.device import upload
 from minillm_serve.runtime.sampling.choice import Choice
+from minillm_serve.runtime.structured.matchers import Guided
 
 Scheduled = tuple[ScheduledSequence, ...]
 
@@ -37,6 +38,7 @@ class StepInputs:
             each of its drafts.
         first_choices: where those of each of `sampled` begin, and at the end their number.
         drafts: for each of `sampled`, its drafts.
+        guided: choices in which a grammar has a say.
         prompts: stretches of prompt whose log probabilities are wanted.
         logit_rows: [R] int64, the rows that need logits: of each choice, then those of the prompts.
             All other rows never see the output head.
@@ -53,6 +55,7 @@ class StepInputs:
     choices: list[Choice]
     first_choices: list[int]
     drafts: list[tuple[int, ...]]
+    guided: list[Guided]
     prompts: list["PromptStretch"]
     logit_rows: Tensor
     pending_rows: Tensor
@@ -118,6 +121,7 @@ def build_inputs(
     sampled = [index for index, s in enumerate(scheduled) if s.samples]
     choices = [choice for index in sampled for choice in Choice.all_of(scheduled[index])]
     drafts = [scheduled[index].draft_token_ids for index in sampled]
+    first_choices = [0, *accumulate(len(guessed) + 1 for guessed in drafts)]
     prompts = _prompt_stretches(scheduled, ends)
     logit_rows = [
         row
@@ -145,8 +149,9 @@ def build_inputs(
         num_scheduled=len(scheduled),
         sampled=sampled,
         choices=choices,
-        first_choices=[0, *accumulate(len(guessed) + 1 for guessed in drafts)],
+        first_choices=first_choices,
         drafts=drafts,
+        guided=Guided.all_of([scheduled[index] for index in sampled], first_choices),
         prompts=prompts,
         logit_rows=logits,
         pending_rows=pending,

@@ -170,6 +170,22 @@ def check_swap_space(swap_space: int) -> None:
         )
 
 
+def check_weights_fit(num_weights: int, *, dtype: torch.dtype, device: torch.device) -> None:
+    """Refuses a model whose weights this machine has no memory for, before they are read.
+
+    Raises:
+        ValueError: saying how much is wanted and how much is free.
+    """
+    wanted = num_weights * dtype.itemsize
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _free_host_memory()
+    if wanted > free:
+        raise ValueError(
+            f"the model's weights take {wanted / GIB:.1f} GiB as {str(dtype)[6:]}, but "
+            f"{free / GIB:.1f} GiB are free: choose a smaller model, a dtype of fewer bytes, or "
+            "end what else takes memory"
+        )
+
+
 def _free_host_memory() -> int:
     """Bytes that could be had, caches of the file system included."""
     try:

@@ -22,6 +22,8 @@ from minillm_serve.runtime.sampling.outputs import Reading, read_logits
 from minillm_serve.runtime.spec.drafter import Drafter
 from minillm_serve.runtime.spec.fill_in import fill_in
 from minillm_serve.runtime.spec.verify import PAPERS_RULE, Rule
+from minillm_serve.runtime.structured.constrain import constrain
+from minillm_serve.runtime.structured.matchers import Matchers
 from minillm_serve.runtime.threads import share_threads
 
 
@@ -96,6 +98,7 @@ class TorchExecutor:
         self.drafter = drafter
         self.rule = rule
         self.device = kv_cache.k[0].device
+        self._matchers = Matchers()
         self._forward = Forward(model, kv_cache, backend, max_model_len=max_model_len)
         with working_on(self.device):
             self.graphs = make_graphs(self.forward) if make_graphs is not None else None
@@ -140,6 +143,10 @@ class TorchExecutor:
         before, self._tokens = self._tokens, None
         if before is not None and len(inputs.pending_rows):
             inputs.token_ids[inputs.pending_rows] = before[inputs.pending_from]
+        last = inputs.token_ids[inputs.logit_rows[: len(inputs.choices)]]
+        # Grammars must know these tokens, which travel while the step runs.
+        known = last.to("cpu", non_blocking=True) if inputs.guided else None
+        arrival = Arrival(self.device) if inputs.guided else None
         if self.graphs is not None and inputs.is_padded:
             hidden = self.graphs.run(inputs)
         else:
@@ -149,8 +156,12 @@ class TorchExecutor:
             kept = hidden.clone() if inputs.is_padded else hidden
             self.drafter.observe(batch, inputs, kept)
         logits = self.model.logits(hidden[inputs.logit_rows])
-        last = inputs.token_ids[inputs.logit_rows[: len(inputs.choices)]]
-        reading = read_logits(logits, inputs, last, drawn, self.rule)
+        faults: Mapping[int, int] = {}
+        if known is not None and arrival is not None:
+            arrival.wait()
+            masks = self._matchers.masks(inputs.guided, known.tolist())
+            logits, inputs, faults = constrain(logits, inputs, masks)
+        reading = read_logits(logits, inputs, last, drawn, self.rule, faults)
         self._tokens = reading.tokens
         return RunningStep(reading.to_host(), Arrival(self.device))
 

@@ -1,7 +1,9 @@
 """The web application: routes, and what stands around them."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request
 from fastapi.middleware.cors import CORSMiddleware
@@ -24,8 +26,13 @@ from minillm_serve.server.schema.tokens import DetokenizeRequest, TokenizeReques
 from minillm_serve.server.service import Service
 from minillm_serve.server.settings import ServerSettings
 
+if TYPE_CHECKING:
+    from minillm_serve.server.tracing import Tracing
 
-def create_app(engine: AsyncLLM, settings: ServerSettings) -> FastAPI:
+
+def create_app(
+    engine: AsyncLLM, settings: ServerSettings, tracing: "Tracing | None" = None
+) -> FastAPI:
     """The server of one engine.
 
     When it shuts down, it lets nobody in any more, gives answers under way `drain_seconds`, ends
@@ -35,15 +42,21 @@ def create_app(engine: AsyncLLM, settings: ServerSettings) -> FastAPI:
     Args:
         engine: nobody else's from now on.
         settings: limits and names.
+        tracing: makes spans of requests, if there is any; closed when the server shuts down.
     """
-    service = Service(engine, settings)
+    service = Service(engine, settings, tracing)
     metrics = Metrics(engine, settings.served_model_name)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        with metrics.watching():
+        with ExitStack() as watching:
+            watching.enter_context(metrics.watching())
+            if tracing is not None:
+                watching.enter_context(tracing.watching(engine.llm.llm_engine))
             yield
             await service.drain(settings.drain_seconds)
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
     app = FastAPI(
         title="minillm-serve",
@@ -60,6 +73,10 @@ def create_app(engine: AsyncLLM, settings: ServerSettings) -> FastAPI:
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(ClientDisconnect, _gone)
     # The last one added stands outermost.
+    if tracing is not None:
+        from minillm_serve.server.tracing import Continuing
+
+        app.add_middleware(Continuing)
     app.add_middleware(Guard, settings=settings)
     if settings.cors_origins:  # outside the guard: a browser's preflight brings no key
         app.add_middleware(

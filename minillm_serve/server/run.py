@@ -1,5 +1,6 @@
 """Runs a server with uvicorn, from the first connection to the last word."""
 
+import asyncio
 import socket
 import sys
 from collections.abc import Callable
@@ -12,6 +13,10 @@ from minillm_serve.server.service import Service
 
 #: Seconds that clients have to read the rest, once everything has been said.
 TO_READ = 5
+#: Seconds that an engine is ill before the server ends: everybody has heard of it by then.
+TO_TELL = 3.0
+#: Seconds between two looks at the engine.
+LOOK_EVERY = 0.5
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -56,11 +61,24 @@ class Server(uvicorn.Server):
     Args:
         app: of `create_app`.
         on_start: called when it can be reached.
+        ends_if_ill: end as well once the engine is stuck, or dead, and does not recover.
+
+    Attributes:
+        problem: what was wrong with the engine when that ended it; None otherwise.
     """
 
-    def __init__(self, app: FastAPI, on_start: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        on_start: Callable[[], None] = lambda: None,
+        *,
+        ends_if_ill: bool = False,
+    ) -> None:
+        self.problem: str | None = None
         self._service: Service = app.state.service
         self._on_start = on_start
+        self._ends_if_ill = ends_if_ill
+        self._watching: asyncio.Task[None] | None = None
         settings = self._service.settings
         config = uvicorn.Config(
             app,
@@ -79,10 +97,14 @@ class Server(uvicorn.Server):
         """See uvicorn."""
         await super().startup(sockets)
         if self.started:
+            if self._ends_if_ill:
+                self._watching = asyncio.create_task(self._watch())
             self._on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drains, then closes."""
+        if self._watching is not None:
+            self._watching.cancel()  # an engine that has been stopped is not well either
         await self._service.drain(self._service.settings.drain_seconds)
         await super().shutdown(sockets)
 
@@ -92,16 +114,37 @@ class Server(uvicorn.Server):
             self._service.hurry()
         self.should_exit = True
 
+    async def _watch(self) -> None:
+        """Ends the server once its engine has been ill for a while."""
+        loop = asyncio.get_running_loop()
+        well = loop.time()
+        while loop.time() - well < TO_TELL:
+            await asyncio.sleep(LOOK_EVERY)
+            problem = self._service.engine.health.problem
+            if problem is None:
+                well = loop.time()
+        self.problem = problem
+        self._service.hurry()
+        self.should_exit = True
 
-def serve(app: FastAPI, bound: socket.socket, on_start: Callable[[], None]) -> None:
-    """Serves until a signal comes.
+
+def serve(
+    app: FastAPI, bound: socket.socket, on_start: Callable[[], None], *, ends_if_ill: bool = False
+) -> str | None:
+    """Serves until a signal comes, or the engine is past help.
 
     Args:
         app: of `create_app`.
         bound: of `bind`.
         on_start: called when it can be reached.
+        ends_if_ill: see `Server`.
+
+    Returns:
+        What was wrong with the engine; None if it was a signal.
     """
-    Server(app, on_start).run(sockets=[bound])
+    server = Server(app, on_start, ends_if_ill=ends_if_ill)
+    server.run(sockets=[bound])
+    return server.problem
 
 
 def address_of(bound: socket.socket) -> str:

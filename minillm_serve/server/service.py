@@ -1,23 +1,31 @@
 """Between the routes and the engine: who is let in, what is under way, and the end of it all."""
 
 import asyncio
+import math
 import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 from minillm_serve.async_llm import Answers, AsyncLLM
 from minillm_serve.core import Overloaded, PartError, RequestRefused, SamplingParams
 from minillm_serve.engine_loop import EngineDead
 from minillm_serve.outputs import CompletionDelta
+from minillm_serve.runtime.sampling.sampler import FAULTS
 from minillm_serve.server.errors import SERVER, ApiError, invalid, param_of, unavailable
 from minillm_serve.server.schema.sampling import SamplingFields
 from minillm_serve.server.settings import ServerSettings
 from minillm_serve.text.vocabulary import Vocabulary
 
+if TYPE_CHECKING:
+    from minillm_serve.server.tracing import Tracing
+
 #: How the engine's messages name what a request's field is called otherwise.
 ENGINES_NAMES = {"prompt_token_ids": "prompt"}
+#: Ends that are no fault of the computation: nothing satisfies the request.
+CONTRADICTIONS = frozenset(FAULTS[code] for code in (-2, -3, -4))
 _OUR_ID = re.compile(r"request '[0-9a-f]{32}-\d+'")
 #: Seconds that the last answers have to be sent, once they have been ended.
 LAST_WORDS = 5.0
@@ -31,15 +39,19 @@ class Service:
     Args:
         engine: serves.
         settings: of the server.
+        tracing: hears which requests belong to which trace, if there is any.
 
     Attributes:
         created: when it began, in Unix time.
         draining: nobody is let in any more.
     """
 
-    def __init__(self, engine: AsyncLLM, settings: ServerSettings) -> None:
+    def __init__(
+        self, engine: AsyncLLM, settings: ServerSettings, tracing: "Tracing | None" = None
+    ) -> None:
         self.engine = engine
         self.settings = settings
+        self.tracing = tracing
         self.created = int(time.time())
         self.draining = False
         self._num_under_way = 0
@@ -132,21 +144,30 @@ class Service:
                 )
                 for index, ids in enumerate(prompts)
             ]
-            return await self.engine.open(asked)
-        except Overloaded:
-            retry = self.settings.retry_after
-            message = "too many requests wait already: send this one again later"
+            names = [request.request_id for request, _ in asked]
+            with self.tracing.asking(names) if self.tracing is not None else nullcontext():
+                return await self.engine.open(asked)
+        except Overloaded as refusal:
+            retry = self._retry_after(refusal)
+            message = f"too many requests wait already: send this one again in {retry} s"
             raise ApiError(
                 429, message, kind="rate_limit_error", code="overloaded", retry_after=retry
             ) from None
         except RequestRefused as error:
             message = _OUR_ID.sub("the request", str(error))
+            if message.startswith("structured_outputs"):
+                message = message.replace("structured_outputs", body.shape_field, 1)
+                raise invalid(message, body.shape_field) from None
             field = param_of(message, ("prompt_token_ids", "stop_token_ids", "logit_bias"))
             raise invalid(message, ENGINES_NAMES.get(field or "", field or "prompt")) from None
         except EngineDead:
             raise self.dead() from None
         except PartError:
             raise self.failed() from None
+
+    def _retry_after(self, refusal: Overloaded) -> int:
+        """Whole seconds, as HTTP wants them; what the door says, if that is more than our least."""
+        return max(self.settings.retry_after, math.ceil(refusal.retry_after or 0))
 
     def dead(self) -> ApiError:
         """The engine has stopped, or is stuck."""
@@ -163,7 +184,8 @@ class Service:
         """Whether an answer goes on, or has ended as it should.
 
         Raises:
-            ApiError: 500 the computation failed, 503 it was never begun or had to be broken off.
+            ApiError: 400 no token can follow by what was asked for, 500 the computation failed,
+                503 it was never begun or had to be broken off.
         """
         retry = self.settings.retry_after
         match delta.finish_reason:
@@ -173,6 +195,8 @@ class Service:
             case "abort":
                 raise unavailable("the server is shutting down", retry, "shutting_down")
             case "error":
+                if delta.error in CONTRADICTIONS:
+                    raise invalid(delta.error or "", code="no_token_left")
                 raise self.failed()
 
     async def drain(self, seconds: float) -> None:
@@ -192,7 +216,8 @@ class Service:
         end = time.monotonic() + LAST_WORDS
         while self._num_under_way and time.monotonic() < end:
             await asyncio.sleep(LOOK_EVERY)
-        await self.engine.stop(LAST_WORDS)
+        is_well = self.engine.health.problem is None
+        await self.engine.stop(LAST_WORDS if is_well else 0.0)  # one that is stuck does not stop
 
     def hurry(self) -> None:
         """Ends the waiting of `drain`. A signal handler may call it."""
@@ -200,7 +225,7 @@ class Service:
 
     def _check_fits_queue(self, num_prompts: int, n: int) -> None:
         """A list that is longer than the queue would be refused for ever: let its sender know."""
-        limit = self.engine.llm.engine.max_num_waiting
+        limit = self.engine.llm.max_num_waiting
         if limit is not None and (num_prompts - 1) * n >= limit:
             raise invalid(
                 f"{num_prompts} prompts with n={n}: only {limit} may wait here; send fewer at a "

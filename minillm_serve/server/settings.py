@@ -24,7 +24,8 @@ class ServerSettings:
         max_queue_seconds: a request that has not begun after so long is given up; None waits.
         cors_origins: pages of which origins may call from a browser; none by default.
         drain_seconds: how long answers under way may go on once the server is to stop.
-        retry_after: seconds after which somebody who was refused may try again.
+        retry_after: seconds after which somebody who was refused may try again; more, if the
+            engine's door says so.
 
     Raises:
         ValueError: naming the setting, its value and what is expected.

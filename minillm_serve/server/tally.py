@@ -7,15 +7,9 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from minillm_serve.answer import Answer
 from minillm_serve.collector import Collector
-from minillm_serve.core import FinishReason, StepRecord
-
-#: Bounds in seconds, vLLM's: from a token on a fast GPU to a long answer on a laptop.
-_MILLISECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75)
-TO_FIRST_TOKEN = (*_MILLISECONDS, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0)
-_SHORT_GAPS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75)
-BETWEEN_TOKENS = (*_SHORT_GAPS, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
-_SECONDS = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0)
-OF_REQUESTS = (*_SECONDS, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0)
+from minillm_serve.core import FinishReason, RequestMetrics, StepRecord
+from minillm_serve.server.busy import BusyShare
+from minillm_serve.server.histograms import histograms
 
 
 class Tally:
@@ -27,23 +21,22 @@ class Tally:
     - a generated token counts if it is part of an answer: as in the usage;
     - each answer that was let in ends with one reason, and is counted once under it; a client that
       hangs up makes it "abort";
-    - times are those of requests; a request that is aborted has no end-to-end latency.
+    - times are those of requests; a request that is aborted has no end-to-end latency, nor any
+      other figure that is known only at the end.
 
     Args:
         registry: where the metrics are.
         model: the model's name, a label of all.
+        max_len: most tokens of a prompt and its answer.
+
+    Attributes:
+        busy: how busy the executor has been of late.
     """
 
-    def __init__(self, registry: CollectorRegistry, model: str) -> None:
+    def __init__(self, registry: CollectorRegistry, model: str, max_len: int) -> None:
         def counter(name: str, text: str, labels: Sequence[str] = ()) -> Counter:
             names = ("model_name", *labels)
             return Counter(f"minillm:{name}", text, names, registry=registry)
-
-        def histogram(name: str, text: str, buckets: Sequence[float]) -> Histogram:
-            metric = Histogram(
-                f"minillm:{name}", text, ("model_name",), buckets=buckets, registry=registry
-            )
-            return metric.labels(model)
 
         self._prompt_tokens = counter("prompt_tokens", "Tokens of prompts.").labels(model)
         self._tokens = counter("generation_tokens", "Tokens of answers.").labels(model)
@@ -53,28 +46,19 @@ class Tally:
         ends = counter("request_success", "Answers by how they ended.", ["finished_reason"])
         # All are there from the start: the number of series does not grow.
         self._ends = {reason: ends.labels(model, reason.value) for reason in FinishReason}
-        self._ttft = histogram(
-            "time_to_first_token_seconds", "From arrival to the first token.", TO_FIRST_TOKEN
-        )
-        self._queued = histogram(
-            "request_queue_time_seconds", "From arrival to the first step.", OF_REQUESTS
-        )
-        self._latency = histogram(
-            "e2e_request_latency_seconds", "From arrival to the last token.", OF_REQUESTS
-        )
-        self._between = histogram(
-            "inter_token_latency_seconds",
-            "From one token of an answer to the next.",
-            BETWEEN_TOKENS,
-        )
+        self._histograms = {
+            name: Histogram(
+                f"minillm:{name}", text, ("model_name",), buckets=bounds, registry=registry
+            ).labels(model)
+            for name, (text, bounds) in histograms(max_len).items()
+        }
         self._last: WeakKeyDictionary[Answer, float] = WeakKeyDictionary()
-        self._busy_until = 0.0
+        self.busy = BusyShare()
 
     def on_step(self, record: StepRecord) -> None:
-        """A step has run. (The next one may have begun before: time counts once.)"""
-        begin = max(record.began, self._busy_until)
-        self._busy.inc(max(record.ended - begin, 0.0))
-        self._busy_until = record.ended
+        """A step has run."""
+        self._busy.inc(self.busy.add(record.began, record.ended))
+        self._observe("iteration_tokens_total", record.num_tokens)
 
     def on_tokens(self, collector: Collector, answer: Answer, count: int) -> None:
         """See `Observer`."""
@@ -83,15 +67,18 @@ class Tally:
         if metrics.num_output_tokens == count:  # its first
             self._prompt_tokens.inc(len(collector.request.prompt_token_ids))
             if metrics.ttft is not None:
-                self._ttft.observe(metrics.ttft)
+                self._observe("time_to_first_token_seconds", metrics.ttft)
             if metrics.first_scheduled_time is not None:
-                self._queued.observe(metrics.first_scheduled_time - metrics.arrival_time)
+                self._observe(
+                    "request_queue_time_seconds",
+                    metrics.first_scheduled_time - metrics.arrival_time,
+                )
         self._tokens.inc(count)
         before = self._last.get(answer)
         if before is not None:
             # Drafts that were right come at once: the gap is shared among them.
             for _ in range(count):
-                self._between.observe((now - before) / count)
+                self._observe("inter_token_latency_seconds", (now - before) / count)
         self._last[answer] = now
 
     def on_end(self, collector: Collector) -> None:
@@ -101,4 +88,35 @@ class Tally:
             self._ends[reason].inc()
         latency = collector.metrics.latency
         if latency is not None and set(reasons) <= {FinishReason.STOP, FinishReason.LENGTH}:
-            self._latency.observe(latency)
+            self._observe("e2e_request_latency_seconds", latency)
+            self._observe_sizes(collector)
+            self._observe_phases(collector.metrics, collector.answers)
+
+    def _observe_sizes(self, collector: Collector) -> None:
+        params = collector.request.params
+        self._observe("request_prompt_tokens", len(collector.request.prompt_token_ids))
+        self._observe(
+            "request_generation_tokens", sum(len(answer.token_ids) for answer in collector.answers)
+        )
+        self._observe("request_params_n", params.n)
+        if params.max_tokens is not None:
+            self._observe("request_params_max_tokens", params.max_tokens)
+
+    def _observe_phases(self, metrics: RequestMetrics, answers: Sequence[Answer]) -> None:
+        began, first, last = (
+            metrics.first_scheduled_time,
+            metrics.first_token_time,
+            metrics.last_token_time,
+        )
+        if began is None or first is None or last is None:
+            return
+        self._observe("request_prefill_time_seconds", first - began)
+        self._observe("request_decode_time_seconds", last - first)
+        self._observe("request_inference_time_seconds", last - began)
+        # Answers to one prompt come side by side: the longest one took all of the time.
+        num_gaps = max(len(answer.token_ids) for answer in answers) - 1
+        if num_gaps > 0:
+            self._observe("request_time_per_output_token_seconds", (last - first) / num_gaps)
+
+    def _observe(self, name: str, value: float) -> None:
+        self._histograms[name].observe(value)

@@ -16,10 +16,12 @@ import heapq
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 
 from minillm_serve.core import (
+    Admission,
+    AdmissionPolicy,
     BlockManager,
     BlockPool,
     ContinuousScheduler,
@@ -42,11 +44,9 @@ from minillm_serve.sim.executor import TOKEN, SimClock, SimExecutor
 from minillm_serve.sim.outcome import Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class LengthLimit:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthLimit(Admission):
     """A door that looks at lengths alone: simulated prompts have no ids worth checking."""
-
-    max_len: int
 
     def check(self, request: Request) -> None:
         """Raises RequestRefused for a prompt that leaves no room for a token."""
@@ -75,8 +75,11 @@ class Simulation:
         acceptance: probability that a draft is kept, if all before it were.
         draft_cost: what a pass of the drafter takes, as a share of a step; see `SimExecutor`.
         max_num_waiting: newcomers are refused while so many wait.
+        admission: another door, built with max_model_len, pool_tokens and vocab_size; it then
+            decides about `max_num_waiting`, too.
         max_wait: seconds after which who has not begun is dropped.
         priority: gives each request its priority, for policies that ask.
+        tenant: gives each request its `cache_salt`, for doors that ask.
         on_step: called with the record of every step. Steps are then run one by one.
         stride: stride over quiet steps (same results, much faster).
     """
@@ -96,17 +99,23 @@ class Simulation:
         acceptance: float = 0.0,
         draft_cost: float = 0.0,
         max_num_waiting: int | None = None,
+        admission: Callable[..., AdmissionPolicy] | None = None,
         max_wait: float = math.inf,
         priority: Callable[[Arrival], int] = lambda arrival: 0,
+        tenant: Callable[[Arrival], str | None] = lambda arrival: None,
         on_step: Callable[[StepRecord], None] | None = None,
         stride: bool = True,
     ) -> None:
         pays = cost.recovery(block_size).swap_is_cheaper
         space = SwapSpace(num_host_blocks, pays) if num_host_blocks else None
         blocks = BlockManager(BlockPool(num_blocks), block_size, space)
-        limit = LengthLimit(min(max_model_len or blocks.capacity, blocks.capacity))
+        limit = (admission or partial(LengthLimit, max_num_waiting=max_num_waiting))(
+            max_model_len=max_model_len or blocks.capacity,
+            pool_tokens=blocks.capacity,
+            vocab_size=TOKEN + 1,
+        )
         self.cost, self.clock = cost, SimClock()
-        self.max_wait, self.priority = max_wait, priority
+        self.max_wait, self.priority, self.tenant = max_wait, priority, tenant
         self.stride = stride and on_step is None
         self._observer = on_step
         self._was_quiet = False
@@ -124,7 +133,6 @@ class Simulation:
             limit,
             clock=self.clock,
             on_step=self._note,
-            max_num_waiting=max_num_waiting,
         )
         self._numbers = count()
 
@@ -133,6 +141,7 @@ class Simulation:
         arrivals: Iterable[Arrival],
         *,
         then: Callable[[Arrival, float], Arrival | None] | None = None,
+        refused: Callable[[Arrival, RequestRefused], Arrival | None] = lambda arrival, why: None,
     ) -> Outcome:
         """Serves everybody to the end.
 
@@ -140,6 +149,8 @@ class Simulation:
             arrivals: in order of time.
             then: asked at each end for the same user's next request, given the time: a closed loop
                 (`ClosedLoop.after`). It must not lie in the past.
+            refused: asked at each refusal for the same request's next try; without one, the
+                request counts as refused.
 
         Returns:
             What became of them, in the order in which they ended.
@@ -150,7 +161,12 @@ class Simulation:
             self._pause(world.next_time)
             came = world.until(self.clock.now)
             for arrival in came:
-                self._let_in(arrival, inside, outcome)
+                refusal = self._let_in(arrival, inside)
+                again = refused(arrival, refusal) if refusal is not None else None
+                if again is not None:
+                    world.add(again)
+                else:
+                    outcome.num_refused += refusal is not None
             if came or not self._stride_on(world.next_time, inside):
                 for arrival in self._step(inside, outcome):
                     following = then(arrival, self.clock.now) if then is not None else None
@@ -170,8 +186,8 @@ class Simulation:
             self.clock.wait_until(until)
 
     def _let_in(
-        self, arrival: Arrival, inside: dict[str, tuple[Arrival, RequestMetrics]], outcome: Outcome
-    ) -> None:
+        self, arrival: Arrival, inside: dict[str, tuple[Arrival, RequestMetrics]]
+    ) -> RequestRefused | None:
         name = str(next(self._numbers))
         request = Request(
             request_id=name,
@@ -180,11 +196,13 @@ class Simulation:
             arrival_time=arrival.time,
             priority=self.priority(arrival),
             deadline=None if self.max_wait == math.inf else arrival.time + self.max_wait,
+            cache_salt=self.tenant(arrival),
         )
         try:
             inside[name] = arrival, self.engine.add_request(request)
-        except RequestRefused:
-            outcome.num_refused += 1
+        except RequestRefused as refusal:
+            return refusal
+        return None
 
     def _step(
         self, inside: dict[str, tuple[Arrival, RequestMetrics]], outcome: Outcome
@@ -224,7 +242,9 @@ class Simulation:
         coast(scheduler, steps, TOKEN)
         if self.engine.record is not None:
             self.engine.record.repeat(self.cost.ends_of_run(first, steps, self.clock.now))
+        began = self.clock.now
         self.clock.advance(self.cost.seconds_of_run(first, steps))
+        self.engine.pace.note(began, self.clock.now, steps * batch)
         for sequence in scheduler.running:
             inside[sequence.request.request_id][1].num_output_tokens += steps
         return True

@@ -143,16 +143,26 @@ def make_engine(
     prefix_cache=None,
     guess=nothing,
     lengths=None,
+    limits=None,
+    door=lambda ours: ours,
     **options,
 ) -> EngineCore:
-    """An engine on the oracle; `lengths` are `DraftLengths`, for which `guess` makes the drafts."""
+    """An engine on the oracle.
+
+    `limits` are `Admission`'s, in whose place `door` may put another; `lengths` are
+    `DraftLengths`, for which `guess` makes the drafts.
+    """
     space = SwapSpace(num_host_blocks) if num_host_blocks else None
     if isinstance(prefix_cache, str):
         prefix_cache = PREFIX_CACHES[prefix_cache](block_size)
     blocks = BlockManager(BlockPool(num_blocks), block_size, space, prefix_cache)
     admission = Admission(
-        max_model_len=max_model_len, pool_tokens=blocks.capacity, vocab_size=VOCAB
+        max_model_len=max_model_len,
+        pool_tokens=blocks.capacity,
+        vocab_size=VOCAB,
+        **(limits or {}),
     )
+    admission = door(admission)
     policy = scheduler(
         blocks,
         max_num_seqs=max_num_seqs,

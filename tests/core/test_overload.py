@@ -24,7 +24,7 @@ class Clock:
 
 
 def test_a_queue_that_is_full_refuses_newcomers_and_takes_them_again_later():
-    engine = make_engine(max_num_waiting=2, max_num_seqs=1)
+    engine = make_engine(limits={"max_num_waiting": 2}, max_num_seqs=1)
     for name in "ab":
         engine.add_request(request(name, [1, 2], max_tokens=2))
     with pytest.raises(Overloaded, match=r"'c' is refused, since 2 wait already.*max_num_waiting"):
@@ -37,7 +37,7 @@ def test_a_queue_that_is_full_refuses_newcomers_and_takes_them_again_later():
 
 
 def test_what_can_never_be_served_is_told_so_even_when_the_queue_is_full():
-    engine = make_engine(max_num_waiting=1)
+    engine = make_engine(limits={"max_num_waiting": 1})
     engine.add_request(request("a", [1]))
     with pytest.raises(RequestRefused, match="empty prompt") as refused:
         engine.add_request(request("b", []))

@@ -70,7 +70,7 @@ class CrowdMachine(CountingMachine):
             scheduler=partial(kind, policy=policy),
             lengths=speculation.get("lengths"),
             async_scheduling=overlapped and not speculation,
-            max_num_waiting=limit,
+            limits={"max_num_waiting": limit},
             eos_token_ids=eos,
             clock=lambda: self.now,
         )
@@ -92,7 +92,7 @@ class CrowdMachine(CountingMachine):
         name = f"r{self.names}"
         room = self.engine.admission.max_len - len(prompt)
         deadline = None if patience is None else self.now + patience
-        waiting, limit = len(self.engine.scheduler.waiting), self.engine.max_num_waiting
+        waiting, limit = len(self.engine.scheduler.waiting), self.engine.admission.max_num_waiting
         asked = request(name, prompt, max_tokens, priority=priority, deadline=deadline)
         try:
             self.engine.add_request(asked)

@@ -19,6 +19,7 @@ from tests.house.tree import ROOT, project_files
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 DISTRIBUTION_OF = {"PIL": "pillow", "jupyter_client": "jupyter-client"}
+DISTRIBUTION_OF["opentelemetry"] = "opentelemetry-sdk"  # one of several that share the name
 
 
 def names(requirements: list[str]) -> set[str]:
@@ -96,10 +97,10 @@ def test_every_dependency_is_pinned_and_the_pin_lies_in_its_range() -> None:
     pins = {}
     for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines():
         if line and not line.startswith("#"):
-            name, version = re.fullmatch(r"([\w.-]+)==([\w.]+)", line).groups()
+            name, version = re.fullmatch(r"([\w.-]+)==([\w.!]+)", line).groups()
             pins[name.lower().replace("_", "-")] = version
     wanted = [*PROJECT["dependencies"]]
-    for extra in ("course", "server", "dev"):
+    for extra in ("course", "server", "tracing", "dev"):
         wanted += EXTRAS[extra]
     outside = [
         line
@@ -135,7 +136,7 @@ def test_what_a_module_imports_is_what_pyproject_declares() -> None:
         if place.startswith(("minillm_serve/course/", "minillm_serve/doctor/")):
             allowed |= names(EXTRAS["course"])
         if place.startswith("minillm_serve/server/"):
-            allowed |= names(EXTRAS["server"])
+            allowed |= names(EXTRAS["server"] + EXTRAS["tracing"])
         if place.startswith("minillm_serve/cluster/"):
             allowed |= names(EXTRAS["cluster"])
         undeclared |= {(place, name) for name in third_party_imports(path) - allowed}

@@ -1,11 +1,16 @@
 """Parts as learners write them: right, plain, and with nothing of the engine's own in them."""
 
+import math
+
 import torch
 
 from minillm_serve.core import (
+    Accept,
     Batch,
     InvariantViolation,
     OutOfBlocks,
+    Queue,
+    Refuse,
     RequestRefused,
     ScheduledSequence,
     Scheduler,
@@ -206,6 +211,17 @@ class MyAdmission:
             raise RequestRefused(f"a prompt of {len(prompt)} tokens, sorry")
         if not all(0 <= token < self.vocab_size for token in prompt):
             raise RequestRefused("unknown token")
+
+    def admit(self, request, load):
+        if load.num_waiting < load.max_num_seqs - load.num_running:
+            return Accept()
+        wait = load.waiting_tokens / (load.tokens_per_second or math.inf)
+        if request.deadline is not None and load.now + wait > request.deadline:
+            return Refuse(retry_after=max(1.0, wait), why="you would wait in vain")
+        return Queue(at_most=3600.0)
+
+    def leave(self, request_id):
+        pass
 
 
 def my_accept(p, q, drafts, lengths, draws):

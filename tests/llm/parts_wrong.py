@@ -1,6 +1,6 @@
 """Plausible wrong parts, each with what is said about it before anything is served."""
 
-from minillm_serve.core import Batch, ScheduledSequence, Scheduler
+from minillm_serve.core import Accept, Batch, Queue, Refuse, ScheduledSequence, Scheduler
 from tests.llm.parts_right import (
     MyAdmission,
     MyBlockPool,
@@ -281,6 +281,33 @@ class HasNoLimits(MyAdmission):
         pass
 
 
+class RefusesTheFirst(MyAdmission):
+    def admit(self, request, load):
+        return Refuse(retry_after=1.0) if load.num_waiting < 3 else Accept()
+
+
+class ForgetsWhoLeft(MyAdmission):
+    inside = 0
+
+    def admit(self, request, load):
+        self.inside += 1
+        return Accept() if self.inside < 2 else Refuse(retry_after=1.0)
+
+
+class AnswersYes(MyAdmission):
+    def admit(self, request, load):
+        return True
+
+
+class NeverEnds(MyAdmission):
+    def admit(self, request, load):
+        return Queue(at_most=-1.0)
+
+
+class NeverSaysGoodbye(MyAdmission):
+    leave = None
+
+
 #: (slot, part, what the error says after the part's name)
 WRONG = [
     ("kv_budget", ignores_grouping, r"returned \d+ blocks, which take \d+ bytes .*is 1048576"),
@@ -369,5 +396,10 @@ WRONG = [
     ("admission", LetsNobodyIn, "refused a prompt of one token: a prompt of 1 tokens, sorry"),
     ("admission", AnswersNo, "returned False from check: raise RequestRefused to refuse"),
     ("admission", PromisesTooMuch, "has max_len 9, expected from 2 to 8 tokens"),
+    ("admission", RefusesTheFirst, r"returned Refuse\(.* though the engine is idle"),
+    ("admission", ForgetsWhoLeft, r"returned Refuse\(.* though the engine is idle"),
+    ("admission", AnswersYes, r"returned True from admit, expected Accept\(\), Queue\(at_most"),
+    ("admission", NeverEnds, r"raised ValueError in admit: Queue\.at_most=-1\.0"),
+    ("admission", NeverSaysGoodbye, r"has no leave\(request_id\)"),
     ("admission", HasNoLimits, r"has __init__\(\), expected __init__\(\*, max_model_len"),
 ]

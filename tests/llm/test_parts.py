@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from minillm_serve import SamplingParams
-from minillm_serve.core import InvariantViolation, PartError, RequestRefused
+from minillm_serve.core import (
+    Accept,
+    InvariantViolation,
+    Overloaded,
+    PartError,
+    Refuse,
+    RequestRefused,
+)
 from minillm_serve.core.invariants import check_idle
 from minillm_serve.parts import SLOTS
 from minillm_serve.runtime.attention.conformance import find_difference
@@ -363,6 +370,46 @@ def test_a_request_that_is_refused_late_leaves_nothing_of_its_call_behind(make_l
         llm.generate(PROMPTS, GREEDY, use_tqdm=False)
     check_idle(llm.engine.scheduler)
     assert llm.engine.metrics == {}
+
+
+def test_a_door_s_verdicts_hold_and_so_do_limits_that_were_set(make_llm):
+    class Wary(MyAdmission):
+        inside = 0
+
+        def admit(self, request, load):
+            if self.inside >= 3:
+                return Refuse(retry_after=4.0, why="three are inside")
+            self.inside += 1
+            return Accept()
+
+        def leave(self, request_id):
+            self.inside -= 1
+
+    llm = make_llm(parts={"admission": Wary})
+    for _ in range(2):  # the first call has left nobody inside
+        with pytest.raises(Overloaded, match=r"since three are inside: .* 4 s"):
+            llm.generate(PROMPTS[:4], GREEDY, use_tqdm=False)
+        check_idle(llm.engine.scheduler)
+    assert serve(llm, ["Hello"]) == serve(make_llm(), ["Hello"])
+    both = make_llm(parts={"admission": Wary}, max_num_waiting=2)
+    with pytest.raises(Overloaded, match=r"max_num_waiting=2"):
+        both.generate(PROMPTS[:3], GREEDY, use_tqdm=False)
+
+
+def test_a_door_that_fails_when_somebody_leaves_lets_nobody_in_and_stops_nobody(make_llm):
+    class Slams(MyAdmission):
+        def leave(self, request_id):
+            if request_id != "one token":
+                raise KeyError(request_id)
+
+    llm = make_llm(parts={"admission": Slams})
+    stream = llm.stream("Hello", GREEDY)
+    served = serve(make_llm(), PROMPTS[:1])
+    assert serve(llm, PROMPTS[:1]) == served
+    with pytest.raises(PartError, match=r"your admission .*Slams\) raised KeyError in leave"):
+        llm.generate(PROMPTS, GREEDY, use_tqdm=False)
+    assert "".join(stream)
+    check_idle(llm.engine.scheduler)
 
 
 def test_a_wrong_call_of_a_right_pool_is_not_the_pool_s_fault(make_llm):

@@ -78,11 +78,11 @@ def unread(running, **body):
 class Running:
     """A server in a thread, and a client of it."""
 
-    def __init__(self, llm, *, stuck_after=60.0, **settings):
+    def __init__(self, llm, *, stuck_after=60.0, tracing=None, **settings):
         self.llm = llm
         self.engine = AsyncLLM(llm, stuck_after=stuck_after)
         settings = {"served_model_name": "tiny", "drain_seconds": 0.0, **settings}
-        self.app = create_app(self.engine, ServerSettings(**settings))
+        self.app = create_app(self.engine, ServerSettings(**settings), tracing)
         self.service = self.app.state.service
         self._server = BackgroundServer(self.app)
         self.url = self._server.url

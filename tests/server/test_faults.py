@@ -70,7 +70,8 @@ def test_too_many_waiting_are_429_with_retry_after(start, make_llm):
             eventually(lambda n=count: llm.engine.scheduler.num_unfinished == n + 1)
         for more in ({}, {"stream": True}):
             reply = running.post("/v1/completions", **BODY, **more)
-            assert (reply.status_code, reply.headers["retry-after"]) == (429, "7")
+            assert reply.status_code == 429
+            assert int(reply.headers["retry-after"]) >= 7  # more, if the queue takes longer
             assert reply.json()["error"]["code"] == "overloaded"
 
 

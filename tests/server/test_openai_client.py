@@ -1,8 +1,11 @@
 """OpenAI's own client, unmodified."""
 
+import re
+
 import openai
 import pytest
 
+from tests.house.tree import ROOT
 from tests.server.test_faults import fail_at
 
 
@@ -104,3 +107,14 @@ def test_an_error_in_the_middle_of_a_stream_is_raised(start, make_llm):
         with pytest.raises(openai.APIError, match="computation failed"):
             for _ in stream:
                 pass
+
+
+def test_the_readmes_client_works_as_it_is_printed(start, capsys):
+    """But for the port."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
+    (code,) = [block for block in blocks if "import OpenAI" in block]
+    with start({"served_model_name": "smollm2-135m"}) as running:
+        exec(code.replace("http://localhost:8000", running.url), {})
+        figures = running.figures()
+    assert capsys.readouterr().out
+    assert figures['minillm:request_params_max_tokens_sum{model_name="smollm2-135m"}'] == 32

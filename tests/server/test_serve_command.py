@@ -97,7 +97,7 @@ def test_the_name_is_the_models_unless_it_is_given(monkeypatch):
     monkeypatch.delenv(cli_serve.KEY_VARIABLE, raising=False)
 
     def settings(*argv):
-        options = cli_serve._parser().parse_args(argv)
+        options = cli_serve.parser().parse_args(argv)
         options.model = options.served or options.model
         return cli_serve._settings(options)
 

@@ -15,7 +15,8 @@ class Speculation:
 
     Which drafts those are is for the executor to find out. Here they are room: in the token budget,
     in blocks, and up to where a sequence ends. Nobody is preempted for drafts, and nobody who waits
-    comes in later for them: they get what is left when a step has been put together.
+    comes in later for them: they get what is left when a step has been put together. Requests with
+    structured outputs get none: what may come at a position hangs on the tokens before it.
 
     Args:
         lengths: how many drafts who gets.
@@ -53,6 +54,7 @@ class Speculation:
             for item in items
             if item.samples
             and item.num_tokens == 1
+            and item.sequence.params.structured_outputs is None
             and (room := min(budget, tokens_left(item.sequence, max_len) - 1)) > 0
         }
         if not rooms:

@@ -24,6 +24,7 @@ class Choice:
         output_ids: ids generated before and known by now, if they change the logits.
         has_pending: the token just before is not known yet and belongs to `output_ids`: only the
             device has it.
+        must_end: by its grammar nothing but an end may come, so that it is never too short.
     """
 
     params: SamplingParams
@@ -34,6 +35,7 @@ class Choice:
     prompt_ids: tuple[int, ...] = ()
     output_ids: tuple[int, ...] = ()
     has_pending: bool = False
+    must_end: bool = False
 
     @classmethod
     def of(cls, sequence: Sequence, drafts: tuple[int, ...] = ()) -> "Choice":
@@ -59,7 +61,8 @@ class Choice:
     @property
     def is_too_short(self) -> bool:
         """Whether the sequence may not end yet."""
-        return self.num_output_tokens < self.params.min_tokens and bool(self.stop_ids)
+        missing = self.num_output_tokens < self.params.min_tokens
+        return missing and bool(self.stop_ids) and not self.must_end
 
     @property
     def adjusts(self) -> bool:

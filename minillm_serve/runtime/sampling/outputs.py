@@ -1,7 +1,7 @@
 """What the logits of a step say to each of its sequences."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from torch import Tensor
@@ -15,6 +15,7 @@ from minillm_serve.runtime.sampling.sampler import FAULTS
 from minillm_serve.runtime.spec.verify import PAPERS_RULE, Rule, num_agreed, verify
 
 NOTHING_DRAWN: Mapping[int, Tensor] = {}
+NO_FAULTS: Mapping[int, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Reading:
         ruled: lists: the rule of acceptance decided on them.
         sampled: log probabilities of those of `inputs.logprob_rows`.
         prompts: log probabilities of `inputs.prompts`, one entry each.
+        faults: by choice, keys of `FAULTS` that were known before anything was chosen.
     """
 
     inputs: StepInputs
@@ -38,6 +40,7 @@ class Reading:
     ruled: list[int]
     sampled: LogprobTensors | None
     prompts: list[LogprobTensors]
+    faults: Mapping[int, int] = field(default_factory=dict)
 
     def to_host(self) -> "Reading":
         """The same with everything that `outputs` needs on the host, as soon as it has arrived."""
@@ -54,19 +57,21 @@ class Reading:
         inputs = self.inputs
         outputs = [SequenceOutput()] * inputs.num_scheduled
         reported, logprobs = self.reported.tolist(), self._logprobs()
+        for row, fault in self.faults.items():
+            reported[row] = fault
         counts = dict(zip(self.ruled, self.counts.tolist(), strict=True))
         for s, (index, drafts) in enumerate(zip(inputs.sampled, inputs.drafts, strict=True)):
             first = inputs.first_choices[s]
             chosen = reported[first : first + 1 + len(drafts)]
             accepted = counts[s] if s in counts else num_agreed(drafts, chosen)
             kept = tuple(chosen[: accepted + 1])
-            fault = next((FAULTS[token] for token in kept if token in FAULTS), None)
+            why = next((FAULTS[token] for token in kept if token in FAULTS), None)
             told = [logprobs[row] for row in range(first, first + len(kept)) if row in logprobs]
             outputs[index] = SequenceOutput(
-                token_ids=() if fault else kept,
-                logprobs=() if fault else tuple(told),
+                token_ids=() if why else kept,
+                logprobs=() if why else tuple(told),
                 draft_token_ids=drafts,
-                error=fault,
+                error=why,
             )
         for stretch, tensors in zip(inputs.prompts, self.prompts, strict=True):
             told = tensors.entries([stretch.num_logprobs] * len(stretch.token_ids))
@@ -88,6 +93,7 @@ def read_logits(
     last: Tensor,
     drawn: Mapping[int, Tensor] = NOTHING_DRAWN,
     rule: Rule = PAPERS_RULE,
+    faults: Mapping[int, int] = NO_FAULTS,
 ) -> Reading:
     """Samples where a sequence's end was reached, and finds log probabilities where wanted.
 
@@ -97,6 +103,7 @@ def read_logits(
         last: [C] int64, the token before each choice.
         drawn: see `verify`.
         rule: see `verify`.
+        faults: see `Reading`.
     """
     count = len(inputs.choices)
     (tokens, reported), counts, ruled = verify(logits[:count], inputs, last, drawn, rule)
@@ -111,4 +118,4 @@ def read_logits(
         rows = logits[begin : begin + len(ids)]
         prompts.append(token_logprobs(rows, ids, stretch.num_logprobs))
         begin += len(ids)
-    return Reading(inputs, tokens, reported, counts, ruled, sampled, prompts)
+    return Reading(inputs, tokens, reported, counts, ruled, sampled, prompts, faults)

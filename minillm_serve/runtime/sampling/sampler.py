@@ -18,6 +18,8 @@ from minillm_serve.runtime.sampling.randomness import uniform
 FAULTS = {
     -1: "the model gave logits that are not finite numbers",
     -2: "no token is left to choose: logit_bias and min_tokens exclude every one",
+    -3: "no token is left to choose: none of the model's fits into what structured_outputs allow",
+    -4: "structured_outputs are too ambiguous: finding what may come next takes too long",
 }
 
 

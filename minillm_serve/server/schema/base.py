@@ -37,7 +37,8 @@ class Body(BaseModel):
         if not isinstance(data, dict):
             return data
         given = {name: value for name, value in data.items() if value is not None}
-        unknown = next((name for name in given if name not in cls.model_fields), None)
+        known = {field.alias or name for name, field in cls.model_fields.items()}
+        unknown = next((name for name in given if name not in known), None)
         if unknown is not None:
             # The first alone: a body of a million such fields would make a million errors.
             raise _Unsupported(unknown)

@@ -3,11 +3,13 @@
 import re
 from typing import Annotated, Any
 
-from pydantic import Field, PlainValidator, field_validator
+from pydantic import Field, PlainValidator
 
 from minillm_serve.core.sampling_params import SamplingParams
+from minillm_serve.core.structured_outputs import StructuredOutputs
 from minillm_serve.server.errors import invalid, param_of
 from minillm_serve.server.schema.base import LARGEST, Body
+from minillm_serve.server.schema.structured import ResponseFormat, Shape
 from minillm_serve.server.settings import ServerSettings
 
 Whole = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
@@ -46,19 +48,6 @@ class StreamOptions(Body):
     include_usage: bool = False
 
 
-class ResponseFormat(Body):
-    """What shape the answer takes: text, and nothing else so far."""
-
-    type: str
-
-    @field_validator("type")
-    @classmethod
-    def _text_alone(cls, value: str) -> str:
-        if value != "text":
-            raise ValueError(f"{value[:40]!r} is not supported here: ask for 'text'")
-        return value
-
-
 class SamplingFields(Body):
     """What completions and chats have in common; names and meanings are OpenAI's and vLLM's.
 
@@ -92,6 +81,7 @@ class SamplingFields(Body):
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     skip_special_tokens: bool = True
+    structured_outputs: Shape | None = None
     priority: Whole = 0
     cache_salt: Salt | None = None
     prompt_logprobs: Whole | None = None
@@ -105,6 +95,28 @@ class SamplingFields(Body):
     def includes_usage(self) -> bool:
         """Whether a stream ends with the usage."""
         return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def shape_field(self) -> str:
+        """The field that says what shape the answer is to have."""
+        return "response_format" if self.structured_outputs is None else "structured_outputs"
+
+    def shape(self) -> StructuredOutputs | None:
+        """What shape the answer is to have.
+
+        Raises:
+            ApiError: 400: it cannot have it, or is asked for two.
+        """
+        try:
+            shape = self.response_format.shape() if self.response_format is not None else None
+            if self.structured_outputs is None:
+                return shape
+            if shape is not None:
+                message = "response_format and structured_outputs: give one of them"
+                raise invalid(message, "structured_outputs")
+            return self.structured_outputs.shape()
+        except ValueError as error:
+            raise invalid(f"{self.shape_field}: {error}", self.shape_field) from None
 
     def check(self, settings: ServerSettings) -> None:
         """Holds the request against the server's limits.
@@ -142,8 +154,9 @@ class SamplingFields(Body):
             "skip_special_tokens stop_token_ids"
         )
         given = {name: getattr(self, name) for name in names.split()}
+        shape = self.shape()
         try:
-            return SamplingParams(**given, **options)
+            return SamplingParams(**given, structured_outputs=shape, **options)
         except ValueError as error:
             raise invalid(str(error), param_of(str(error), type(self).model_fields)) from None
 
