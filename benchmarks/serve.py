@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
         ratio = statistics.median(run["ratio"] for run in runs)
         print(f"HTTP / offline: {ratio:.3f} (median of {len(runs)})")
     if chosen.output:
-        _save(chosen.output, _record(chosen, rest, jobs, slo, runs), pictures)
+        _save(chosen.output, _record(chosen, [name, *rest], jobs, slo, runs), pictures)
     return 0 if all(run["served"] for run in runs) else 1
 
 
@@ -170,7 +170,7 @@ def _told(run: dict[str, Any]) -> str:
 
 def _record(
     chosen: argparse.Namespace,
-    rest: Sequence[str],
+    server: Sequence[str],
     jobs: Sequence[Job],
     slo: SLO,
     runs: Sequence[dict[str, Any]],
@@ -184,8 +184,7 @@ def _record(
     promised = {n: v if v < math.inf else None for n, v in (("ttft", slo.ttft), ("tpot", slo.tpot))}
     return {
         "stamp": stamp(
-            seed=chosen.seed, requests=len(jobs), server=list(rest), slo=promised,
-            model=chosen.model if chosen.url is None else None,
+            seed=chosen.seed, requests=len(jobs), server=list(server), slo=promised
         ),
         "title": f"{what} over HTTP: {len(jobs)} requests {how}",
         "runs": list(runs),

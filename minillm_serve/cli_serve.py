@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from minillm_serve.cli_options import add_engine_options, engine_arguments, parse_bytes
 from minillm_serve.restart import EXIT_ILL, end, restart
@@ -44,35 +44,40 @@ def main(argv: Sequence[str]) -> int:
             f"{error.name} is missing, which the server needs: pip install 'minillm-serve[server]'"
         ) from None
     make_tracing = _tracing(options.otlp_traces_endpoint)
-    bound = bind(options.host, options.port)
-    # Only now what takes long: torch, the model.
-    from minillm_serve.async_llm import AsyncLLM
-    from minillm_serve.llm import LLM
-    from minillm_serve.models.resolve import resolve_model
+    with bind(options.host, options.port) as bound:
+        # Only now what takes long: torch, the model.
+        from minillm_serve.async_llm import AsyncLLM
+        from minillm_serve.llm import LLM
+        from minillm_serve.models.resolve import resolve_model
 
-    options.model = resolve_model(options.model)
-    llm = LLM(
-        **engine_arguments(options),
-        max_num_waiting=options.max_num_waiting,
-        max_waiting_tokens=options.max_waiting_tokens,
-        refuse_late=options.refuse_late,
+        options.model = resolve_model(options.model)
+        llm = LLM(
+            **engine_arguments(options),
+            max_num_waiting=options.max_num_waiting,
+            max_waiting_tokens=options.max_waiting_tokens,
+            refuse_late=options.refuse_late,
+        )
+        url, name = address_of(bound), settings.served_model_name
+        if settings.api_key is None and not options.host.startswith(LOOPBACK):
+            _say(f"warning: {url} is open to whoever can reach it: set --api-key", sys.stderr)
+        tracing = make_tracing(name, llm.engine.clock) if make_tracing is not None else None
+        app = create_app(AsyncLLM(llm, stuck_after=options.stuck_after), settings, tracing)
+        hello = _hello(url, name, settings.api_key is not None)
+        ends = options.when_ill != "stay"
+        problem = serve(app, bound, lambda: _say(hello, sys.stdout), ends_if_ill=ends)
+    return 0 if problem is None else _leave(problem, options.when_ill, argv, url)
+
+
+def _leave(problem: str, when_ill: str, argv: Sequence[str], url: str) -> NoReturn:
+    """Ends a process whose engine is past help, or begins anew on the same port."""
+    _say(
+        f"minillm-serve serve: the engine is past help: {problem} (--stuck-after and --when-ill "
+        "decide on that)",
+        sys.stderr,
     )
-    url, name = address_of(bound), settings.served_model_name
-    if settings.api_key is None and not options.host.startswith(LOOPBACK):
-        _say(f"warning: {url} is open to whoever can reach it: set --api-key", sys.stderr)
-    tracing = make_tracing(name, llm.engine.clock) if make_tracing is not None else None
-    app = create_app(AsyncLLM(llm, stuck_after=options.stuck_after), settings, tracing)
-    hello = _hello(url, name, settings.api_key is not None)
-    port = bound.getsockname()[1]
-    problem = serve(
-        app, bound, lambda: _say(hello, sys.stdout), ends_if_ill=options.when_ill != "stay"
-    )
-    if problem is not None:
-        _say(f"minillm-serve serve: the engine is past help: {problem}", sys.stderr)
-        if options.when_ill == "restart":
-            restart([*argv, "--port", str(port)])  # where it was, even if any would have done
-        end()
-    return 0
+    if when_ill == "restart":
+        restart([*argv, "--port", url.rsplit(":", 1)[1]])  # even if any would have done
+    end()
 
 
 def _say(text: str, stream: TextIO) -> None:

@@ -14,7 +14,8 @@ table { border-collapse: collapse; } th, td { padding: 0.2rem 0.9rem 0.2rem 0; t
 th { font-weight: 600; border-bottom: 1px solid #8a939c; }
 th:first-child, td:first-child { text-align: left; }
 td { font-variant-numeric: tabular-nums; border-bottom: 1px solid #e4e7eb; }
-img { max-width: 100%; } pre { background: #f4f5f7; padding: 0.7rem; overflow-x: auto; }
+img { max-width: 100%; margin-top: 1rem; }
+pre { background: #f4f5f7; padding: 0.7rem; overflow-x: auto; }
 p { color: #52606d; margin-top: 0; }
 """
 LATENCIES = {

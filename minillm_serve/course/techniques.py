@@ -55,6 +55,21 @@ def engine(**settings: Any) -> Callable[[list[User]], Served]:
     return serve
 
 
+def over_http(**settings: Any) -> Callable[[list[User]], Served]:
+    """The same engine, behind the server; these arguments are `LLM`'s."""
+    room = {"block_size": BLOCK_SIZE, "num_blocks": KV_TOKENS // BLOCK_SIZE, "max_num_seqs": 32}
+
+    def serve(users: list[User]) -> Served:
+        from minillm_serve.course.replay_http import replay_http
+
+        llm = LLM(max_model_len=MAX_MODEL_LEN, **{**room, **settings})
+        replay(llm, [_warm_up(users)])
+        llm.reset_prefix_cache()
+        return replay_http(llm, users)
+
+    return serve
+
+
 TECHNIQUES = {
     "00_one_at_a_time": Technique(
         0,
@@ -129,6 +144,14 @@ TECHNIQUES = {
         "The knob turned towards those who are being answered: each step has few rows, so tokens "
         "come sooner, and whoever is not among the four waits. It differs from row 02 by the limit "
         "alone.",
+    ),
+    "10_http": Technique(
+        10,
+        "the complete engine, over HTTP",
+        over_http(prefix_cache="hash"),
+        "The engine of row 06 behind the server, in a process that its users share: each is a "
+        "client with a connection, and the times are those that clients see. The difference is "
+        "what HTTP, JSON and two event loops cost.",
     ),
 }
 

@@ -1,5 +1,6 @@
 """Runs batches with torch."""
 
+import threading
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Items
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -99,10 +100,13 @@ class TorchExecutor:
         self.rule = rule
         self.device = kv_cache.k[0].device
         self._matchers = Matchers()
+        # Numbers of threads belong to threads, and steps may come from any: see `share_threads`.
+        self._num_threads = torch.get_num_threads()
+        self._prepared = threading.local()
         self._forward = Forward(model, kv_cache, backend, max_model_len=max_model_len)
         with working_on(self.device):
             self.graphs = make_graphs(self.forward) if make_graphs is not None else None
-        self._thread = ThreadPoolExecutor(1, initializer=share_threads) if threaded else None
+        self._thread = ThreadPoolExecutor(1) if threaded else None
         # Which sample of the step submitted last is whose; and of the step run last, the samples.
         self._rows: dict[Sequence, int] = {}
         self._tokens: Tensor | None = None
@@ -140,6 +144,9 @@ class TorchExecutor:
         return self._run(inputs, batch, {}).wait()
 
     def _run(self, inputs: StepInputs, batch: Batch, drawn: Mapping[int, Tensor]) -> RunningStep:
+        if self.device.type == "cpu" and not hasattr(self._prepared, "here"):
+            self._prepared.here = True
+            share_threads(self._num_threads)
         before, self._tokens = self._tokens, None
         if before is not None and len(inputs.pending_rows):
             inputs.token_ids[inputs.pending_rows] = before[inputs.pending_from]

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from starlette.responses import Response
@@ -13,7 +14,7 @@ from minillm_serve.async_llm import Answers
 from minillm_serve.collector import Collector
 from minillm_serve.engine_loop import EngineDead
 from minillm_serve.outputs import CompletionDelta, CompletionOutput, RequestOutput
-from minillm_serve.server.connection import while_connected
+from minillm_serve.server.connection import in_time, send_json, while_connected
 from minillm_serve.server.errors import ApiError, internal
 from minillm_serve.server.guard import request_id_of
 from minillm_serve.server.schema.base import Reply
@@ -76,7 +77,8 @@ def as_delta(answer: CompletionOutput) -> CompletionDelta:
 class Answering(Response):
     """Answers one request. It ends with its client, in whatever phase.
 
-    A stream begins when its first piece is there: until then an error still has a status.
+    A stream begins when its first piece is there: until then an error still has a status. (If that
+    takes longer than a silence may last, it begins with a comment.)
 
     Args:
         service: answers.
@@ -90,10 +92,11 @@ class Answering(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Speaks ASGI."""
+        send = in_time(scope, send, self._service.settings.read_seconds)
         async with self._service.under_way():
-            await while_connected(receive, self._answer(scope, receive, send))
+            await while_connected(receive, self._answer(scope, send))
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, send: Send) -> None:
         async with await self._job.ask() as answers:
             try:
                 if self._job.streams:
@@ -104,33 +107,46 @@ class Answering(Response):
             except EngineDead:
                 raise self._service.dead() from None
             body = await self._write(lambda: self._job.whole(answers.outputs()).json_bytes())
-        await Response(body, media_type="application/json")(scope, receive, send)
+        await send_json(send, body)
 
     async def _stream(self, scope: Scope, answers: Answers, send: Send) -> None:
         stream = EventStream(send)
-        which, delta = await anext(answers)
-        self._service.check_delta(delta)
-        await stream.begin()
         try:
-            await self._send(stream, answers, which, delta)
-            async for which, delta in answers:
+            while (piece := await self._next(stream, answers)) is not None:
+                which, delta = piece
                 self._service.check_delta(delta)
-                await self._send(stream, answers, which, delta)
+                await stream.begin()
+                collector = answers.collectors[which]
+                job = self._job
+                chunks = await self._write(partial(job.chunks, which, delta, collector))
+                await stream.send(chunks)
             await stream.send(self._job.last_chunks(answers.outputs()))
         except ApiError as error:
+            if not stream.begun:
+                raise
             await stream.send_error(error)
         except EngineDead:
+            if not stream.begun:
+                raise
             await stream.send_error(self._service.dead())
         except Exception:
+            if not stream.begun:
+                raise
             logger.exception("%s failed in the middle of a stream", request_id_of(scope))
             await stream.send_error(internal(request_id_of(scope)))
         await stream.end()
 
-    async def _send(
-        self, stream: EventStream, answers: Answers, which: int, delta: CompletionDelta
-    ) -> None:
-        collector = answers.collectors[which]
-        await stream.send(await self._write(lambda: self._job.chunks(which, delta, collector)))
+    async def _next(
+        self, stream: EventStream, answers: Answers
+    ) -> tuple[int, CompletionDelta] | None:
+        """What comes next, None after the end; keeps the stream alive meanwhile."""
+        longest = self._service.settings.keep_alive_seconds
+        while True:
+            try:
+                async with asyncio.timeout_at(stream.last_sent + longest):
+                    return await anext(answers, None)
+            except TimeoutError:
+                await stream.keep_alive()
 
     async def _write(self, write: Callable[[], T]) -> T:
         return await asyncio.to_thread(write) if self._job.is_long else write()

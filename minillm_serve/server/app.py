@@ -63,6 +63,7 @@ def create_app(
         version=minillm_serve.__version__,
         description="OpenAI's API, with vLLM's extras.",
         lifespan=lifespan,
+        docs_url=None,  # both pages are made of scripts from elsewhere
         redoc_url=None,
     )
     app.state.service = service

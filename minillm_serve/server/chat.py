@@ -28,7 +28,7 @@ from minillm_serve.server.schema.chat import (
 )
 from minillm_serve.server.service import Service
 from minillm_serve.server.token_text import TokensOfAnswer
-from minillm_serve.server.usage import usage_of
+from minillm_serve.server.usage import UsageInChunks, usage_of
 
 
 async def chat_ids(service: Service, messages: Sequence[ChatMessage]) -> list[int]:
@@ -69,6 +69,7 @@ class ChatJob(Job):
             "model": service.settings.served_model_name,
         }
         self._answers: dict[int, TokensOfAnswer] = {}  # by choice, once it has begun
+        self._usage = UsageInChunks(body.stream_options)
 
     async def ask(self) -> Answers:
         """See `Job.ask`."""
@@ -97,6 +98,7 @@ class ChatJob(Job):
 
     def chunks(self, which: int, delta: CompletionDelta, collector: Collector) -> list[Reply]:
         """See `Job.chunks`."""
+        usage = self._usage.fields(which, delta, collector)
         begins = delta.index not in self._answers
         tokens = self._answers.setdefault(delta.index, TokensOfAnswer())
         logprobs = self._logprobs(tokens, delta)
@@ -112,9 +114,7 @@ class ChatJob(Job):
         )
         if delta.finish_reason is not None:
             choice.stop_reason = delta.stop_reason
-        # Where the usage comes last, every chunk before says that it has none, as OpenAI's do.
-        nothing: dict[str, Any] = {"usage": None} if self._body.includes_usage else {}
-        return [ChatChunk(**self._head, choices=[choice], **nothing)]
+        return [ChatChunk(**self._head, choices=[choice], **usage)]
 
     def last_chunks(self, outputs: Sequence[RequestOutput]) -> list[Reply]:
         """See `Job.last_chunks`."""

@@ -21,7 +21,7 @@ from minillm_serve.server.schema.completions import (
 )
 from minillm_serve.server.service import Service
 from minillm_serve.server.token_text import TokenInText, TokensOfAnswer, tokens_of_prompt
-from minillm_serve.server.usage import usage_of
+from minillm_serve.server.usage import UsageInChunks, usage_of
 
 
 class CompletionJob(Job):
@@ -54,6 +54,7 @@ class CompletionJob(Job):
         self._prompts: list[list[int]] = []
         self._echoes: dict[int, tuple[str, list[TokenInText]]] = {}  # by prompt
         self._answers: dict[int, TokensOfAnswer] = {}  # by choice, once it has begun
+        self._usage = UsageInChunks(body.stream_options)
 
     async def ask(self) -> Answers:
         """See `Job.ask`."""
@@ -77,11 +78,12 @@ class CompletionJob(Job):
 
     def chunks(self, which: int, delta: CompletionDelta, collector: Collector) -> list[Reply]:
         """See `Job.chunks`."""
+        usage = self._usage.fields(which, delta, collector)
         choice = self._choice(which, delta, collector.prompt_logprobs)
         has_logprobs = choice.logprobs is not None and choice.logprobs.tokens
         if not (choice.text or has_logprobs or choice.finish_reason):
             return []  # all of it is held back: it may become a stop string, or is half a character
-        return [self._chunk([choice])]
+        return [Completion(**self._head, choices=[choice], **usage)]
 
     def last_chunks(self, outputs: Sequence[RequestOutput]) -> list[Reply]:
         """See `Job.last_chunks`."""
@@ -92,11 +94,6 @@ class CompletionJob(Job):
     def _encode(self) -> list[list[int]]:
         encode = self._service.engine.llm.tokenizer.encode
         return [encode(p) if isinstance(p, str) else p for p in self._body.prompt]
-
-    def _chunk(self, choices: list[CompletionChoice]) -> Completion:
-        # Where the usage comes last, every chunk before says that it has none, as OpenAI's do.
-        nothing: dict[str, Any] = {"usage": None} if self._body.includes_usage else {}
-        return Completion(**self._head, choices=choices, **nothing)
 
     def _choice(
         self, which: int, delta: CompletionDelta, of_prompt: list[TokenLogprobs | None] | None

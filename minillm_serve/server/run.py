@@ -9,6 +9,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from minillm_serve.server.connection import Connection
 from minillm_serve.server.service import Service
 
 #: Seconds that clients have to read the rest, once everything has been said.
@@ -82,7 +83,7 @@ class Server(uvicorn.Server):
         settings = self._service.settings
         config = uvicorn.Config(
             app,
-            http="h11",  # whose limit on headers is what is set here
+            http=Connection,  # of h11, whose limit on headers is what is set here
             ws="none",
             lifespan="on",
             h11_max_incomplete_event_size=settings.max_header_bytes + 2**12,  # the request line
@@ -115,14 +116,16 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def _watch(self) -> None:
-        """Ends the server once its engine has been ill for a while."""
-        loop = asyncio.get_running_loop()
-        well = loop.time()
-        while loop.time() - well < TO_TELL:
+        """Ends the server once its engine has been ill for a while.
+
+        (Looks are counted, not seconds: a process that was held up for a minute, by a laptop's lid,
+        say, has an engine that seems stuck, and gets on with the first chance.)
+        """
+        num_ill = 0
+        while num_ill * LOOK_EVERY < TO_TELL:
             await asyncio.sleep(LOOK_EVERY)
             problem = self._service.engine.health.problem
-            if problem is None:
-                well = loop.time()
+            num_ill = 0 if problem is None else num_ill + 1
         self.problem = problem
         self._service.hurry()
         self.should_exit = True

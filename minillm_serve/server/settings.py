@@ -14,6 +14,8 @@ class ServerSettings:
         api_key: what requests must bring as `Authorization: Bearer ...`; None lets everybody in.
         max_body_bytes: most bytes of a request's body.
         body_seconds: most seconds that a body may take to arrive.
+        read_seconds: a client that reads nothing of its answer for so long is cut off.
+        keep_alive_seconds: a stream in which nothing comes for so long gets a comment.
         max_header_bytes: most bytes of a request's headers together.
         max_request_id_chars: most characters of an `X-Request-Id`.
         max_prompts: most prompts of one completion request.
@@ -36,6 +38,8 @@ class ServerSettings:
     api_key: str | None = None
     max_body_bytes: int = 4 * 2**20
     body_seconds: float = 60.0
+    read_seconds: float = 60.0
+    keep_alive_seconds: float = 10.0
     max_header_bytes: int = 32 * 2**10
     max_request_id_chars: int = 128
     max_prompts: int = 128
@@ -55,7 +59,7 @@ class ServerSettings:
             _at_least(name, getattr(self, name), 1)
         for name in ("max_logprobs", "drain_seconds"):
             _at_least(name, getattr(self, name), 0)
-        for name in ("body_seconds", "max_queue_seconds"):
+        for name in ("body_seconds", "read_seconds", "keep_alive_seconds", "max_queue_seconds"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name}={value!r}: expected a finite number above 0")

@@ -1,11 +1,15 @@
 """Server-sent events, as OpenAI sends them: `data: {...}`, and `data: [DONE]` in the end."""
 
+import asyncio
+
 from starlette.types import Send
 
 from minillm_serve.server.errors import ApiError
 from minillm_serve.server.schema.base import Reply
 
 DONE = b"data: [DONE]\n\n"
+#: A comment, which clients pass over: there is somebody at the other end.
+KEEP_ALIVE = b": keep-alive\n\n"
 
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -22,14 +26,27 @@ class EventStream:
 
     Args:
         send: of the ASGI connection. It waits as long as the client does not read.
+
+    Attributes:
+        begun: a status has been sent.
+        last_sent: when something was sent last, in seconds of the event loop's clock.
     """
 
     def __init__(self, send: Send) -> None:
         self._send = send
+        self.begun = False
+        self.last_sent = asyncio.get_running_loop().time()
 
     async def begin(self) -> None:
-        """Sends the status: from now on an error can have none of its own."""
-        await self._send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        """Sends the status, unless that is done: from now on an error can have none of its own."""
+        if not self.begun:
+            self.begun = True
+            await self._send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+
+    async def keep_alive(self) -> None:
+        """Sends a comment, so that nobody on the way takes the connection for dead."""
+        await self.begin()
+        await self._body(KEEP_ALIVE)
 
     async def send(self, chunks: list[Reply]) -> None:
         """Sends an event for each of some chunks."""
@@ -46,3 +63,4 @@ class EventStream:
 
     async def _body(self, body: bytes, *, more: bool = True) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        self.last_sent = asyncio.get_running_loop().time()

@@ -90,6 +90,15 @@ def test_ids_outside_the_vocabulary_are_refused_by_position_b106(bad):
     assert not engine.has_unfinished
 
 
+def test_a_prompt_that_fills_the_pool_is_refused_and_one_that_nearly_does_ends_b25():
+    engine = make_engine(num_blocks=2, block_size=4, max_model_len=64)
+    with pytest.raises(RequestRefused, match="KV pool holds 8 tokens"):
+        engine.add_request(request("full", [1] * 8, max_tokens=4))
+    engine.add_request(request("nearly", [1] * 7, max_tokens=4))
+    assert run(engine) == {"nearly": expected_tokens([1] * 7, 1)}
+    check_idle(engine.scheduler)
+
+
 def test_an_empty_prompt_is_refused_b104():
     with pytest.raises(RequestRefused, match="empty prompt"):
         make_engine().add_request(request("r", []))
@@ -151,6 +160,7 @@ def test_aborting_an_unknown_id_does_nothing():
 
 
 def test_times_come_from_the_clock_that_was_given():
+    """B36: the time to the first token is that of the last chunk, which brings it."""
     ticks = iter(range(100))
     engine = make_engine(clock=lambda: float(next(ticks)), max_num_batched_tokens=4)
     metrics = engine.add_request(request("r", [1] * 6, max_tokens=3))
@@ -158,7 +168,7 @@ def test_times_come_from_the_clock_that_was_given():
     # Tick 0: arrival. Each step reads the clock when it begins and when its results are in.
     assert metrics.arrival_time == 0
     assert metrics.first_scheduled_time == 1
-    assert metrics.first_token_time == 4  # the second chunk brought it, not the first (B36)
+    assert metrics.first_token_time == 4  # the second chunk brought it, not the first
     assert metrics.finished_time == 8
     assert (metrics.ttft, metrics.tpot, metrics.latency) == (4, 2, 8)
 

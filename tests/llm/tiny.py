@@ -16,8 +16,8 @@ TEMPLATE = (
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """One token a printable character, from the tiny model's vocabulary."""
-    letters = [chr(c) for c in range(32, 127)][: VOCAB - len(SPECIAL) - 1]
+    """One token a printable character, from the tiny model's vocabulary: all but "|" and "~"."""
+    letters = [chr(c) for c in range(32, 127) if chr(c) != "|"][: VOCAB - len(SPECIAL) - 1]
     vocabulary = {token: i for i, token in enumerate([*SPECIAL, "Ġ", *letters[1:], "Ċ"])}
     inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<pad>"))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -118,7 +118,7 @@ def test_other_kinds_of_bodies_are_415_b107(server, kind):
         ({"cache_salt": ""}, "cache_salt"),
         ({"cache_salt": "a" * 300}, "cache_salt"),
         ({"prompt_logprobs": 21, "stream": None}, "prompt_logprobs"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "xml"}}, "response_format"),
         ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
         ({"user": 5}, "user"),
     ],

@@ -79,6 +79,10 @@ def test_the_usage_comes_on_request_in_a_last_chunk_without_choices_b102(server)
     *chunks, last = server.chat_in_pieces(**GREEDY, stream_options={"include_usage": True})
     assert all(chunk["usage"] is None for chunk in chunks)
     assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 12)
+    both = {"include_usage": True, "continuous_usage_stats": True}
+    *chunks, last = server.chat_in_pieces(**GREEDY, stream_options=both)
+    assert [chunk["usage"]["completion_tokens"] for chunk in chunks][-1] == 12
+    assert chunks[-1]["usage"] == last["usage"]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -83,6 +83,23 @@ def test_the_usage_comes_on_request_in_a_last_chunk_without_choices_b102(server)
     assert len(without) == len(plain)
 
 
+def test_the_usage_so_far_comes_with_every_chunk_on_request(server):
+    """vLLM's continuous_usage_stats, which load generators ask for."""
+    body = {**GREEDY, "n": 2, "ignore_eos": True}
+    both = {"include_usage": True, "continuous_usage_stats": True}
+    *chunks, last = server.complete_in_pieces(["hello", "you"], **body, stream_options=both)
+    so_far = [chunk["usage"] for chunk in chunks]
+    counts = [usage["completion_tokens"] for usage in so_far]
+    assert counts == sorted(counts)
+    assert len(set(counts)) > 12
+    assert so_far[0]["prompt_tokens"] in (5, 3)
+    assert so_far[-1] == last["usage"]
+    assert last["usage"]["completion_tokens"] == 4 * 12
+    alone = {"continuous_usage_stats": True}
+    without = server.complete_in_pieces(**GREEDY, stream_options=alone)
+    assert all("usage" not in chunk for chunk in without)
+
+
 def test_choices_are_numbered_prompt_by_prompt_each_with_one_end_b103(server):
     body = {"seed": 7, "temperature": 2.0, "max_tokens": 30, "stop": ["a", "e", "3"], "n": 3}
     prompts = ["hello", "world"]

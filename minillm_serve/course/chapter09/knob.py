@@ -88,7 +88,7 @@ def _draw_wait(ax: Axes, server: Server, B: int, L: int) -> None:
         if 1e3 * promise < top:
             ax.axhline(1e3 * promise, color=plots.COLORS["limit"], lw=1.3, ls="--")
             ax.text(
-                MOST, 1e3 * promise, f"{name}: {1e3 * promise:.0f} ms", ha="right", va="bottom",
+                0, 1e3 * promise, f"{name}: {1e3 * promise:.0f} ms", ha="left", va="bottom",
                 color=plots.COLORS["limit"], fontsize=9.5,
             )  # fmt: skip
     now = 1e3 * server.seconds(B, L)

@@ -81,7 +81,7 @@ LEVERS = (
         "batch, 16 to 128",
         "throughput: weights are read once for more people",
         "everybody's tokens take longer",
-        "promises of few ms a token: turn it down, to what section 4 solves for",
+        "promises of few ms a token: turn it down, to what the solver says",
         Setup(),
         Setup(batch=16),
     ),

@@ -20,13 +20,13 @@ from minillm_serve.sim.cost import CostModel, Work
 
 PATH = Path("benchmarks/results/calibration.json")
 REMEDY = "write it with: minillm-serve bench calibration --output"
-PROMPT_TOKENS = 24
+PROMPT_TOKENS = 8
 
 #: Batch -> the work of a decode step, and its seconds.
 Steps = Mapping[int, tuple[Work, float]]
 
 
-def decode_steps(llm: LLM, batch: int, count: int = 12, *, seed: int = 0) -> tuple[Work, float]:
+def decode_steps(llm: LLM, batch: int, count: int = 10, *, seed: int = 0) -> tuple[Work, float]:
     """A typical decode step of so many sequences: its work, and its median seconds.
 
     Args:

@@ -90,7 +90,7 @@ def server_of(card: str, model: str) -> Server:
 
 #: A 7B model and a card in round numbers, with the arithmetic left out.
 TEXTBOOK = Server(weights=14 * GiB, kv=0.5 * MiB, bandwidth=2000 * GiB)
-ROUND = "a 7B model, 2000 GiB/s (round numbers)"
+ROUND = "a 7B model in round numbers"
 
 SERVERS: dict[str, Server] = {
     ROUND: TEXTBOOK,

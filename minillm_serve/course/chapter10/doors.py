@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,8 +19,10 @@ from minillm_serve.core import (
     Verdict,
     asked_tokens,
 )
-from minillm_serve.course import plots
+from minillm_serve.course import controls, plots
 from minillm_serve.course.chapter10 import burst
+from minillm_serve.course.experiment import Experiment
+from minillm_serve.course.predict import Predict
 
 #: Seconds of wait that the pictures show.
 TALLEST = 12.0
@@ -129,3 +132,67 @@ def _draw_waits(ax: Axes, rushed: burst.Rushed) -> None:
         lost = when[np.isnan(wait)]
         ax.scatter(lost, np.full(len(lost), TALLEST), s=20, marker="x", color=color, lw=1.2)
     ax.set(ylim=(0, 1.06 * TALLEST), xlim=(0, burst.SECONDS))
+
+
+@lru_cache(maxsize=64)
+def _served(door: str, times: int, seats: int) -> burst.Rushed:
+    return burst.serve(DOORS[door], burst.rush(times=float(times)), seats=seats)
+
+
+def experiment() -> Experiment:
+    """The rush, to be turned: how loud the loud one is, how many seats, which door."""
+    everybody = _served("everybody", 10, burst.SEATS)
+    return Experiment(
+        draw_one,
+        {
+            "times": controls.integer("the loud one sends", 1, 20, 10, unit="times as much"),
+            "seats": controls.integer("seats", 4, 24, burst.SEATS),
+            "door": controls.choice("let in", list(DOORS), "everybody"),
+        },
+        title="Which door?",
+        describe=describe,
+        predict=Predict(
+            "For ten seconds one of four tenants sends ten times as much: more comes than the "
+            "server can do. Everybody is let in. Of the requests of the three tenants who "
+            f"send no more than ever, what share gets a first token within {burst.PATIENCE:g} s "
+            "(counting the one of them who fares worst)?",
+            answer=round(100 * everybody.quiet_share),
+            unit="%",
+            within=0.25,
+            explain="They stand in the same line. It is full of the loud one's requests, and is "
+            "still there long after the burst.",
+        ),
+    )
+
+
+def draw_one(times: int, seats: int, door: str) -> Figure:
+    """The waits behind one door, and how many knocked and were served, second by second."""
+    rushed = _served(door, times, seats)
+    fig, (waits, flow) = plots.figure(1, 2, height=3.9, width_ratios=(3, 2))
+    _draw_waits(waits, rushed)
+    said = f"{rushed.goodput:.1f} requests a second in time"
+    plots.label(waits, x="came at (s)", y="first token after (s)", title=said)
+    waits.legend(loc="upper right", frameon=False, fontsize=9)
+    came = np.array([arrival.time for arrival in rushed.rush.arrivals])
+    bins = np.arange(0.0, burst.SECONDS + 1)
+    lost = np.isnan(rushed.ttft)
+    groups = (came[rushed.in_time], came[~rushed.in_time & ~lost], came[lost])
+    colors = (plots.COLORS["useful"], plots.COLORS["wasted"], plots.GREY)
+    names = ("in time", "late", "not served")
+    flow.hist(groups, bins=list(bins), stacked=True, color=colors, label=names)
+    plots.label(flow, x="came at (s)", y="requests a second", title="What became of them")
+    flow.legend(loc="upper right", frameon=False, fontsize=9)
+    flow.set_xlim(0, burst.SECONDS)
+    return fig
+
+
+def describe(times: int, seats: int, door: str) -> str:
+    """What the picture shows, in words."""
+    rushed = _served(door, times, seats)
+    late = int((np.nan_to_num(rushed.ttft, nan=0.0) > burst.PATIENCE).sum())
+    return (
+        f"Of {len(rushed.ttft)} requests {int(rushed.in_time.sum())} are served in time, {late} "
+        f"late and {int(np.isnan(rushed.ttft).sum())} not at all. Of the loud tenant's "
+        f"{rushed.share(burst.LOUD):.0%} are in time, of each other's at least "
+        f"{rushed.quiet_share:.0%}. All knocked {int(rushed.tries.sum()):,} times."
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -133,3 +135,16 @@ class Span:
     def aborted(self) -> int:
         """Answers whose readers have gone."""
         return int(self.grown("request_success_total", finished_reason="abort"))
+
+
+def gpu_utilisation() -> str | None:
+    """What `nvidia-smi dmon` says of the GPUs at this moment; None where there are none.
+
+    `sm` is the share of the last second in which some kernel ran, `mem` that in which memory moved.
+    """
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return None
+    command = [tool, "dmon", "-s", "u", "-c", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return done.stdout if done.returncode == 0 else None

@@ -37,12 +37,12 @@ def goodput_picture(plan: Plan, case: Case) -> Figure:
     ax.plot(batches, good, "o-", ms=6, color=plots.COLORS["useful"])
     for b, y, share in zip(batches, good, slow, strict=True):
         ax.annotate(
-            f"{share:.0%} too slow", (b, y), (0, -14), textcoords="offset points", ha="center",
-            va="top", fontsize=9, color="#52606D",
+            f"{share:.0%} too slow", (b, y), (0, 9), textcoords="offset points", ha="center",
+            fontsize=9, color="#52606D", bbox={"fc": "white", "ec": "none", "pad": 0.5},
         )  # fmt: skip
     ax.axvline(batch, color=plots.INK, lw=1.4, ls=":")
     ax.set_ylim(0, 1.15 * max(good))
-    ax.margins(x=0.06)
+    ax.margins(x=0.1)
     best = max(seen, key=lambda b: seen[b].goodput)
     plots.label(
         ax,

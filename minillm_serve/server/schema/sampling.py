@@ -43,9 +43,11 @@ class StreamOptions(Body):
 
     Attributes:
         include_usage: send the usage, in a last chunk without choices.
+        continuous_usage_stats: with it, send what it is so far in every chunk (vLLM's).
     """
 
     include_usage: bool = False
+    continuous_usage_stats: bool = False
 
 
 class SamplingFields(Body):
