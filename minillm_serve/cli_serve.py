@@ -149,6 +149,18 @@ def parser() -> argparse.ArgumentParser:
         "--cors-origin", action="append", default=[], help="lets a web page call; may come again"
     )
     group.add_argument(
+        "--keep-alive-seconds",
+        type=float,
+        default=10.0,
+        help="after which a stream in which nothing comes gets a comment (%(default)s)",
+    )
+    group.add_argument(
+        "--read-seconds",
+        type=float,
+        default=60.0,
+        help="after which a client that reads nothing is cut off (%(default)s)",
+    )
+    group.add_argument(
         "--drain-seconds", type=float, default=30.0, help="for answers under way (%(default)s)"
     )
     group.add_argument(
@@ -189,4 +201,6 @@ def _settings(options: argparse.Namespace) -> ServerSettings:
         max_queue_seconds=options.max_queue_seconds,
         cors_origins=tuple(options.cors_origin),
         drain_seconds=options.drain_seconds,
+        keep_alive_seconds=options.keep_alive_seconds,
+        read_seconds=options.read_seconds,
     )

@@ -121,20 +121,20 @@ class Answering(Response):
                 chunks = await self._write(partial(job.chunks, which, delta, collector))
                 await stream.send(chunks)
             await stream.send(self._job.last_chunks(answers.outputs()))
-        except ApiError as error:
+        except Exception as error:
             if not stream.begun:
                 raise
-            await stream.send_error(error)
-        except EngineDead:
-            if not stream.begun:
-                raise
-            await stream.send_error(self._service.dead())
-        except Exception:
-            if not stream.begun:
-                raise
-            logger.exception("%s failed in the middle of a stream", request_id_of(scope))
-            await stream.send_error(internal(request_id_of(scope)))
+            await stream.send_error(self._explained(error, request_id_of(scope)))
         await stream.end()
+
+    def _explained(self, error: Exception, request_id: str) -> ApiError:
+        """What a client is told of an error in the middle of a stream."""
+        if isinstance(error, ApiError):
+            return error
+        if isinstance(error, EngineDead):
+            return self._service.dead()
+        logger.error("%s failed in the middle of a stream", request_id, exc_info=error)
+        return internal(request_id)
 
     async def _next(
         self, stream: EventStream, answers: Answers

@@ -69,7 +69,8 @@ def create_app(
     app.state.service = service
     add_api_routes(app, service)
     add_ops_routes(app, service, metrics)
-    describe(app, CompletionRequest, ChatRequest, TokenizeRequest, DetokenizeRequest)
+    bodies = (CompletionRequest, ChatRequest, TokenizeRequest, DetokenizeRequest)
+    describe(app, settings.model_names, *bodies)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(ClientDisconnect, _gone)

@@ -21,7 +21,10 @@ from minillm_serve.server.schema.tokens import (
 from minillm_serve.server.service import Service
 from minillm_serve.server.tokens import detokenize, tokenize
 
-STREAM = {"description": "The answer; with `stream`, server-sent events of chunks of it."}
+STREAM = {
+    "description": "The answer; with `stream`, server-sent events of chunks of it.",
+    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+}
 REFUSALS = errors(400, 401, 404, 413, 415)
 ALL_ERRORS = errors(400, 401, 404, 413, 415, 429, 500, 503)
 

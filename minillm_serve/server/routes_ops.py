@@ -1,7 +1,7 @@
 """The routes of whoever runs the server: is it well, what is it, how much does it do."""
 
 from fastapi import FastAPI
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 import minillm_serve
 from minillm_serve.server.metrics import Metrics
@@ -26,7 +26,7 @@ def add_ops_routes(app: FastAPI, service: Service, metrics: Metrics) -> None:
         """The server's version."""
         return JSONResponse({"version": minillm_serve.__version__})
 
-    @app.get("/metrics", response_model=None)
+    @app.get("/metrics", response_model=None, response_class=PlainTextResponse)
     async def figures() -> Response:
         """Prometheus' text format."""
         return metrics.response()

@@ -7,6 +7,7 @@ import pytest
 
 from minillm_serve import LLM
 from minillm_serve.async_llm import AsyncLLM
+from minillm_serve.course.chapter10.child import Child, ask, knock_until_served
 from minillm_serve.course.chapter10.crowd import Crowd
 from minillm_serve.course.chapter10.dashboard import OFF, ON, RECORDED, Dashboard
 from minillm_serve.course.chapter10.recorder import record
@@ -117,3 +118,29 @@ def test_the_trace_over_http_gives_the_same_figures_as_in_process(tiny):
     assert set(figures(over_http)) == set(figures(inside))
     assert over_http.steps
     assert llm.engine.on_step is None
+
+
+@pytest.mark.slow  # starts two processes; the chapter does so in every run
+def test_a_server_that_is_killed_is_gone_and_comes_again_on_its_port_b155(tiny):
+    child = Child([str(tiny), "--num-blocks", "16"])
+    child.start()
+    url = child.wait()
+    assert ask(url) == "200"
+    assert child.kill() == -9
+    assert not child.is_alive
+    assert ask(url) == "ConnectError"
+    child.start()
+    knocks, _ = knock_until_served(url)
+    assert knocks >= 1
+    assert child.url == url
+    child.stop()
+    assert not child.is_alive
+    child.stop()  # does nothing
+
+
+@pytest.mark.slow
+def test_a_server_that_cannot_start_says_so():
+    child = Child(["no/such/model"])
+    child.start()
+    with pytest.raises(RuntimeError, match="has not started"):
+        child.wait()

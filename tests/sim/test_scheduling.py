@@ -1,5 +1,6 @@
 """Every scheduler in simulated time: strides, padding, swaps, deadlines, the record of it all."""
 
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 
@@ -9,10 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minillm_serve.core import (
+    Accept,
+    Admission,
     Batch,
     ContinuousScheduler,
     DynamicScheduler,
     Priority,
+    Refuse,
     Request,
     ScheduledSequence,
     ScheduleRecord,
@@ -207,6 +211,36 @@ def test_who_waits_too_long_is_dropped_and_who_finds_the_queue_full_is_refused()
     assert late.waiting.max() < 0.5
     full = simulation(max_num_seqs=1, max_num_waiting=4).run(arrivals)
     assert (len(full), full.num_refused) == (4, 6)
+
+
+def test_who_is_refused_may_come_again_and_a_door_sees_whose_they_are():
+    seen, knocks = [], []
+
+    class Door(Admission):
+        def admit(self, request, load):
+            seen.append(request.cache_salt)
+            return Refuse(retry_after=3.0) if load.num_waiting >= 4 else Accept()
+
+    def again(arrival, refusal):
+        knocks.append(arrival.user)
+        when = arrival.time + refusal.retry_after
+        return replace(arrival, time=when) if knocks.count(arrival.user) < 3 else None
+
+    arrivals = [Arrival(0.0, 100, 400, user) for user in range(12)]
+    made = simulation(max_num_seqs=1, admission=Door, tenant=lambda arrival: f"t{arrival.user}")
+    outcome = made.run(arrivals, refused=again)
+    assert set(seen) == {f"t{user}" for user in range(12)}
+    assert len(outcome) + outcome.num_refused == 12
+    assert len(outcome) > 4  # more than the queue held at first
+    assert all(knocks.count(user) == 3 for user in set(range(12)) - set(outcome.users))
+
+
+@pytest.mark.parametrize("stride", [False, True])
+def test_the_pace_is_that_of_all_steps_strides_included(stride):
+    made = simulation(stride=stride)
+    outcome = made.run([Arrival(0.0, 10, 300)])
+    seconds = outcome.latency[0]
+    assert made.engine.pace.tokens_per_second == pytest.approx((10 + 299) / seconds, rel=0.05)
 
 
 def test_a_scheduler_that_does_not_say_that_it_is_steady_is_asked_at_every_step():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ PATIENCE = 120.0
 
 
 class Child:
-    """`minillm-serve serve` as a child process, on a port of its own.
+    """`minillm-serve serve` as a child process, on a port of its own. It ends with this process.
 
     Args:
         arguments: of the command, without host and port.
@@ -29,6 +30,7 @@ class Child:
         self._process: subprocess.Popen[str] | None = None
         self._ready = threading.Event()
         self.url = ""
+        atexit.register(self._leave_nothing_behind)
 
     def start(self) -> None:
         """Starts it and returns at once; see `wait`."""
@@ -45,11 +47,12 @@ class Child:
     def _listen(self, process: subprocess.Popen[str]) -> None:
         """Hears where it is, which it says when it can be reached; then empties its pipe."""
         assert process.stdout is not None
-        for line in process.stdout:
-            if " is served at " in line:
-                self.url = line.split(" is served at ")[1].split("/v1")[0]
-                self._port = int(self.url.rsplit(":", 1)[1])
-                self._ready.set()
+        with process.stdout as lines:
+            for line in lines:
+                if " is served at " in line:
+                    self.url = line.split(" is served at ")[1].split("/v1")[0]
+                    self._port = int(self.url.rsplit(":", 1)[1])
+                    self._ready.set()
         self._ready.set()
 
     def wait(self) -> str:
@@ -73,6 +76,11 @@ class Child:
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
         return self._process.wait()
+
+    def _leave_nothing_behind(self) -> None:
+        """A notebook may be closed before the cell that stops it has run."""
+        if self.is_alive:
+            self.kill()
 
     def stop(self) -> None:
         """Asks it to end, waits, and frees the port. Does nothing if it has ended."""

@@ -35,7 +35,7 @@ def run_rush(answer: Any, case: Case) -> list[Said]:
     """The learner's side: all verdicts, in order."""
     said: list[Said] = []
 
-    class Noted(answer):  # type: ignore[misc]
+    class Noted(answer):
         def admit(self, request: Request, load: Load) -> Verdict:
             verdict: Verdict = super().admit(request, load)
             said.append(as_said(verdict))

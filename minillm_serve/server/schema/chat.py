@@ -7,7 +7,12 @@ from pydantic import Field, PlainValidator
 from minillm_serve.core.sampling_params import SamplingParams
 from minillm_serve.server.errors import ApiError, invalid
 from minillm_serve.server.schema.base import Body, Reply
-from minillm_serve.server.schema.sampling import SamplingFields, Whole, check_logprobs
+from minillm_serve.server.schema.sampling import (
+    Count,
+    Positive,
+    SamplingFields,
+    check_logprobs,
+)
 from minillm_serve.server.schema.usage import PromptLogprob, Usage
 from minillm_serve.server.settings import ServerSettings
 
@@ -53,9 +58,9 @@ class ChatRequest(SamplingFields):
     """
 
     messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)]
-    max_completion_tokens: Whole | None = None
+    max_completion_tokens: Positive | None = None
     logprobs: bool = False
-    top_logprobs: Whole | None = None
+    top_logprobs: Count | None = None
 
     @property
     def asked_tokens(self) -> int | None:

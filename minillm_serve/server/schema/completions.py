@@ -7,7 +7,7 @@ from pydantic import Field, PlainValidator
 from minillm_serve.core.sampling_params import SamplingParams
 from minillm_serve.server.errors import invalid
 from minillm_serve.server.schema.base import Reply
-from minillm_serve.server.schema.sampling import SamplingFields, Whole, check_logprobs
+from minillm_serve.server.schema.sampling import Count, SamplingFields, check_logprobs
 from minillm_serve.server.schema.usage import PromptLogprob, Usage
 from minillm_serve.server.settings import ServerSettings
 
@@ -61,7 +61,7 @@ class CompletionRequest(SamplingFields):
         ),
     ]
     echo: bool = False
-    logprobs: Whole | None = None
+    logprobs: Count | None = None
 
     def check(self, settings: ServerSettings) -> None:
         """See `SamplingFields.check`."""

@@ -14,8 +14,20 @@ from minillm_serve.server.settings import ServerSettings
 
 Whole = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
 Seed = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+TokenId = Annotated[int, Field(json_schema_extra={"minimum": 0})]
 #: KV is shared under a salt; nobody needs a long one, and it is hashed with every block.
 Salt = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+def _documented(**limits: float) -> Any:
+    """Limits for the API's document; the engine checks them, and says what it expects."""
+    return Field(json_schema_extra=dict(limits))
+
+
+Penalty = Annotated[float, _documented(minimum=-2, maximum=2)]
+Share = Annotated[float, _documented(minimum=0, maximum=1)]
+Count = Annotated[Whole, _documented(minimum=0)]
+Positive = Annotated[Whole, _documented(minimum=1)]
 
 
 def _read_stop(value: Any) -> tuple[str, ...]:
@@ -57,17 +69,17 @@ class SamplingFields(Body):
     """
 
     model: str | None = None
-    max_tokens: Whole | None = None
-    temperature: float = 1.0
-    top_p: float = 1.0
-    n: Whole = 1
+    max_tokens: Positive | None = None
+    temperature: Annotated[float, _documented(minimum=0)] = 1.0
+    top_p: Share = 1.0
+    n: Positive = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
     stop: Annotated[
         tuple[str, ...], PlainValidator(_read_stop, json_schema_input_type=str | list[str])
     ] = ()
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
+    presence_penalty: Penalty = 0.0
+    frequency_penalty: Penalty = 0.0
     logit_bias: Annotated[
         dict[int, float], PlainValidator(_read_bias, json_schema_input_type=dict[str, float])
     ] = Field(default_factory=dict)
@@ -75,18 +87,18 @@ class SamplingFields(Body):
     response_format: ResponseFormat | None = None
     user: str | None = None
     # vLLM's
-    top_k: Whole = 0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    min_tokens: Whole = 0
-    stop_token_ids: Annotated[list[int], Field(fail_fast=True)] = Field(default_factory=list)
+    top_k: Annotated[Whole, _documented(minimum=-1)] = 0
+    min_p: Share = 0.0
+    repetition_penalty: Annotated[float, _documented(minimum=1e-3, maximum=1e3)] = 1.0
+    min_tokens: Count = 0
+    stop_token_ids: Annotated[list[TokenId], Field(fail_fast=True)] = Field(default_factory=list)
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     skip_special_tokens: bool = True
     structured_outputs: Shape | None = None
     priority: Whole = 0
     cache_salt: Salt | None = None
-    prompt_logprobs: Whole | None = None
+    prompt_logprobs: Count | None = None
 
     @property
     def asked_tokens(self) -> int | None:

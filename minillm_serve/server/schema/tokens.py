@@ -7,6 +7,7 @@ from pydantic import Field
 from minillm_serve.server.errors import invalid
 from minillm_serve.server.schema.base import Body, Reply
 from minillm_serve.server.schema.chat import ChatMessage
+from minillm_serve.server.schema.sampling import TokenId
 
 
 class TokenizeRequest(Body):
@@ -44,7 +45,7 @@ class DetokenizeRequest(Body):
     """Tokens to be read as text, special ones included."""
 
     model: str | None = None
-    tokens: Annotated[list[int], Field(fail_fast=True)]
+    tokens: Annotated[list[TokenId], Field(fail_fast=True)]
 
 
 class DetokenizeReply(Reply):
