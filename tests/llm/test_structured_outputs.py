@@ -161,8 +161,8 @@ def test_a_stop_string_or_token_ends_an_answer_before_its_shape(make_exact):
 def test_special_tokens_are_no_text(make_exact):
     """Their text would be left out of the answer, which then lacked it."""
     bias = {0: 100.0, 1: 100.0}
-    (answer,) = answers(make_exact(), regex("[<a]{8}", logit_bias=bias, temperature=0))
-    assert len(answer.text) == 8
+    (answer,) = answers(make_exact(), regex("[<>spad]{9}", logit_bias=bias, temperature=0))
+    assert len(answer.text) == 9
     assert not set(answer.token_ids) & {0, 1}
 
 
