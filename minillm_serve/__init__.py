@@ -7,13 +7,13 @@
 from typing import TYPE_CHECKING, Any
 
 from minillm_serve.core.sampling_params import SamplingParams
-from minillm_serve.core.structured_outputs import StructuredOutputs
+from minillm_serve.core.structured_outputs import StructuredOutputsParams
 
 if TYPE_CHECKING:
     from minillm_serve.llm import LLM
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "SamplingParams", "StructuredOutputs", "__version__"]
+__all__ = ["LLM", "SamplingParams", "StructuredOutputsParams", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -65,7 +65,7 @@ from minillm_serve.core.speculation import (
     Speculation,
     StepCosts,
 )
-from minillm_serve.core.structured_outputs import StructuredOutputs
+from minillm_serve.core.structured_outputs import StructuredOutputsParams
 from minillm_serve.core.swap_space import RecoveryCost, SwapSpace
 from minillm_serve.core.trace_events import chrome_trace
 
@@ -133,7 +133,7 @@ __all__ = [
     "StepHandle",
     "StepRecord",
     "StepResult",
-    "StructuredOutputs",
+    "StructuredOutputsParams",
     "Swap",
     "SwapSpace",
     "TokenLogprobs",

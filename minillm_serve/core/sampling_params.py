@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from minillm_serve.core.structured_outputs import StructuredOutputs
+from minillm_serve.core.structured_outputs import StructuredOutputsParams
 
 #: Temperatures below this are treated as 0 (greedy): dividing by them overflows float32.
 GREEDY_EPSILON = 1e-6
@@ -73,7 +73,7 @@ class SamplingParams:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     skip_special_tokens: bool = True
-    structured_outputs: StructuredOutputs | None = None
+    structured_outputs: StructuredOutputsParams | None = None
 
     def __post_init__(self) -> None:
         _integer("n", self.n, at_least=1)
@@ -164,7 +164,9 @@ def _bias(values: Any) -> dict[int, float]:
 
 
 def _shape(value: Any, ignores_eos: bool) -> None:
-    if value is not None and not isinstance(value, StructuredOutputs):
-        raise ValueError(f"structured_outputs={value!r:.80}: expected StructuredOutputs(json=...)")
+    if value is not None and not isinstance(value, StructuredOutputsParams):
+        raise ValueError(
+            f"structured_outputs={value!r:.80}: expected StructuredOutputsParams(json=...)"
+        )
     if value is not None and ignores_eos:
         raise ValueError("ignore_eos with structured_outputs, which end by EOS: drop one of them")

@@ -12,7 +12,7 @@ KINDS = ("json", "regex", "choice", "grammar", "json_object")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StructuredOutputs:
+class StructuredOutputsParams:
     """The shape that an answer is to have: exactly one of five kinds. Names follow vLLM.
 
     Attributes:

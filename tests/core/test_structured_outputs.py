@@ -2,7 +2,7 @@
 
 import pytest
 
-from minillm_serve import SamplingParams, StructuredOutputs
+from minillm_serve import SamplingParams, StructuredOutputsParams
 from minillm_serve.core import FixedLengths, Request
 from minillm_serve.core.structured_outputs import MOST_CHARS
 from tests.core.guessing import Guesser
@@ -33,30 +33,30 @@ from tests.core.oracle import make_engine, run
 )
 def test_a_bad_value_is_refused_by_name(given, message):
     with pytest.raises(ValueError, match=message):
-        StructuredOutputs(**given)
+        StructuredOutputsParams(**given)
 
 
 def test_what_was_validated_cannot_change_and_equals_its_like():
     schema, choice = {"type": "object"}, ["a", "b"]
-    asked, listed = StructuredOutputs(json=schema), StructuredOutputs(choice=choice)
+    asked, listed = StructuredOutputsParams(json=schema), StructuredOutputsParams(choice=choice)
     schema["type"] = "array"
     choice.append("c")
-    assert asked == StructuredOutputs(json={"type": "object"})
-    assert {asked, listed} == {asked, StructuredOutputs(choice=("a", "b"))}
+    assert asked == StructuredOutputsParams(json={"type": "object"})
+    assert {asked, listed} == {asked, StructuredOutputsParams(choice=("a", "b"))}
     assert (asked.kind, listed.kind) == ("json", "choice")
 
 
 def test_an_answer_that_ends_by_eos_cannot_ignore_it():
-    shape = StructuredOutputs(regex="a")
+    shape = StructuredOutputsParams(regex="a")
     assert SamplingParams(structured_outputs=shape).structured_outputs is shape
     with pytest.raises(ValueError, match="ignore_eos with structured_outputs"):
         SamplingParams(structured_outputs=shape, ignore_eos=True)
-    with pytest.raises(ValueError, match="expected StructuredOutputs"):
+    with pytest.raises(ValueError, match="expected StructuredOutputsParams"):
         SamplingParams(structured_outputs={"regex": "a"})
 
 
 def test_a_request_brings_the_grammar_that_its_shape_was_compiled_to():
-    params = SamplingParams(structured_outputs=StructuredOutputs(regex="a"))
+    params = SamplingParams(structured_outputs=StructuredOutputsParams(regex="a"))
     with pytest.raises(ValueError, match="`LLM` compiles"):
         Request(request_id="r", prompt_token_ids=(1,), params=params)
     with pytest.raises(ValueError, match="give both or neither"):
@@ -66,7 +66,7 @@ def test_a_request_brings_the_grammar_that_its_shape_was_compiled_to():
 @pytest.mark.parametrize("shaped", [False, True])
 def test_whoever_follows_a_grammar_gets_no_drafts(shaped):
     engine = make_engine(guess=Guesser([True], count=3), lengths=FixedLengths(3), num_blocks=64)
-    shape = StructuredOutputs(regex="a") if shaped else None
+    shape = StructuredOutputsParams(regex="a") if shaped else None
     params = SamplingParams(max_tokens=12, structured_outputs=shape)
     grammar = object() if shaped else None
     engine.add_request(

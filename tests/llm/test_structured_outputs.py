@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from minillm_serve import LLM, SamplingParams, StructuredOutputs
+from minillm_serve import LLM, SamplingParams, StructuredOutputsParams
 from minillm_serve.core import RequestRefused
 from minillm_serve.core.invariants import check_idle
 from minillm_serve.runtime.structured import grammar as grammars
@@ -22,7 +22,7 @@ AMBIGUOUS = "((a{1,100}){1,100}){1,100}"
 
 
 def regex(pattern, **options):
-    shape = StructuredOutputs(regex=pattern)
+    shape = StructuredOutputsParams(regex=pattern)
     return SamplingParams(**{"max_tokens": 40, "seed": 3, "structured_outputs": shape, **options})
 
 
@@ -42,7 +42,7 @@ SHAPES = {
 @pytest.mark.parametrize("temperature", [0, 1, 5])
 @pytest.mark.parametrize("pattern", SHAPES)
 def test_an_answer_has_its_shape_and_ends_where_that_does(make_exact, pattern, temperature):
-    shape = StructuredOutputs(**SHAPES[pattern])
+    shape = StructuredOutputsParams(**SHAPES[pattern])
     params = SamplingParams(
         structured_outputs=shape, temperature=temperature, max_tokens=50, n=3, seed=1
     )
@@ -63,7 +63,7 @@ def test_json_satisfies_its_schema(make_exact):
         },
         "required": ["kind", "size", "ok"],
     }
-    shape = StructuredOutputs(json=schema, disable_any_whitespace=True)
+    shape = StructuredOutputsParams(json=schema, disable_any_whitespace=True)
     for answer in answers(
         make_exact(), SamplingParams(structured_outputs=shape, max_tokens=60, n=4)
     ):
@@ -206,18 +206,21 @@ def test_a_grammar_that_is_too_ambiguous_is_given_up_and_then_refused(make_exact
 
 def test_what_is_compiled_is_kept_for_the_next_and_only_so_much_of_it(monkeypatch):
     compiler = GrammarCompiler(tokenizer(), VOCAB, {2})
-    shapes = [StructuredOutputs(regex=f"a{{{count}}}") for count in range(1, 5)]
+    shapes = [StructuredOutputsParams(regex=f"a{{{count}}}") for count in range(1, 5)]
     monkeypatch.setattr(grammars, "MOST_KEPT", 3)
     made = [compiler.compile(shape) for shape in shapes]
     assert compiler.find(shapes[0]) is None
-    assert compiler.compile(StructuredOutputs(regex="a{4}")) is made[3]
+    assert compiler.compile(StructuredOutputsParams(regex="a{4}")) is made[3]
     monkeypatch.setattr(grammars, "MOST_BYTES_KEPT", 1)
     last = compiler.compile(shapes[0])
     assert [compiler.find(shape) for shape in shapes] == [last, None, None, None]
 
 
 def test_several_threads_compile_one_shape_once():
-    compiler, shape = GrammarCompiler(tokenizer(), VOCAB, {2}), StructuredOutputs(json_object=True)
+    compiler, shape = (
+        GrammarCompiler(tokenizer(), VOCAB, {2}),
+        StructuredOutputsParams(json_object=True),
+    )
     made = []
     threads = [
         threading.Thread(target=lambda: made.append(compiler.compile(shape))) for _ in range(4)
@@ -231,7 +234,7 @@ def test_several_threads_compile_one_shape_once():
 
 
 def test_who_has_no_xgrammar_no_eos_or_no_known_vocabulary_is_told(monkeypatch):
-    shape = StructuredOutputs(regex="a")
+    shape = StructuredOutputsParams(regex="a")
     with pytest.raises(RequestRefused, match="no EOS token"):
         GrammarCompiler(tokenizer(), VOCAB, ()).compile(shape)
     with pytest.raises(RequestRefused, match="what the tokens of NoneType stand for"):
@@ -256,7 +259,7 @@ def test_the_embedded_model_fills_in_a_schema():
         },
         "required": ["city", "country", "inhabitants"],
     }
-    shape = StructuredOutputs(json=schema, disable_any_whitespace=True)
+    shape = StructuredOutputsParams(json=schema, disable_any_whitespace=True)
     params = SamplingParams(temperature=0, max_tokens=80, structured_outputs=shape)
     llm = LLM(num_blocks=64)
     messages = [{"role": "user", "content": "Describe Paris as JSON."}]

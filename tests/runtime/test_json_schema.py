@@ -7,7 +7,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from minillm_serve.core import RequestRefused, StructuredOutputs
+from minillm_serve.core import RequestRefused, StructuredOutputsParams
 from minillm_serve.runtime.structured.grammar import GrammarCompiler
 from minillm_serve.runtime.structured.json_schema import DEEPEST, Unsupported, explicit
 from tests.llm.tiny import tokenizer
@@ -89,7 +89,7 @@ FOLLOWED = [
 @pytest.mark.parametrize("schema", FOLLOWED, ids=lambda schema: json.dumps(schema)[:40])
 def test_whatever_may_come_satisfies_the_schema(compiler, schema, spaced):
     """JSON Schema's own validator is the judge."""
-    asked = StructuredOutputs(json=schema, disable_any_whitespace=not spaced)
+    asked = StructuredOutputsParams(json=schema, disable_any_whitespace=not spaced)
     rng = random.Random(0)
     answers = [wander(compiler, asked, rng) for _ in range(12)]
     whole = [answer for answer in answers if answer is not None]
@@ -138,7 +138,7 @@ def test_what_a_grammar_would_pass_over_is_refused_by_name(compiler, schema, mes
     with pytest.raises(Unsupported, match=message):
         explicit(schema)
     with pytest.raises(RequestRefused, match=f"^structured_outputs.json: .*{message}"):
-        compiler.compile(StructuredOutputs(json=schema))
+        compiler.compile(StructuredOutputsParams(json=schema))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_what_a_grammar_would_pass_over_is_refused_by_name(compiler, schema, mes
 )
 def test_what_cannot_be_compiled_is_refused_with_the_reason(compiler, asked, message):
     with pytest.raises(RequestRefused, match=f"^structured_outputs[.][a-z]+: .*{message}") as told:
-        compiler.compile(StructuredOutputs(**asked))
+        compiler.compile(StructuredOutputsParams(**asked))
     assert "/project/" not in str(told.value)
 
 
@@ -173,5 +173,7 @@ def test_a_schema_that_nests_too_deep_is_refused():
 @pytest.mark.parametrize("text", ['say "no"', "back\\slash", "a\nb", "plain", "[a](b)*"])
 def test_a_choice_is_taken_to_the_letter(compiler, text):
     rng = random.Random(1)
-    answers = {wander(compiler, StructuredOutputs(choice=[text, "other"]), rng) for _ in range(20)}
+    answers = {
+        wander(compiler, StructuredOutputsParams(choice=[text, "other"]), rng) for _ in range(20)
+    }
     assert answers == {text, "other"}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from minillm_serve.core import Request, SamplingParams, Sequence, StructuredOutputs
+from minillm_serve.core import Request, SamplingParams, Sequence, StructuredOutputsParams
 from minillm_serve.runtime.structured.constrain import constrain
 from minillm_serve.runtime.structured.grammar import Grammar, GrammarCompiler, pack_ids
 from minillm_serve.runtime.structured.matchers import DEAD_END, TOO_SLOW, Guided, Matchers
@@ -25,7 +25,7 @@ def compiler():
 
 def following(compiler, regex="a*b", ids=()):
     """A sequence with so much output."""
-    shape = StructuredOutputs(regex=regex)
+    shape = StructuredOutputsParams(regex=regex)
     params = SamplingParams(structured_outputs=shape)
     grammar = compiler.compile(shape)
     request = Request(request_id="r", prompt_token_ids=(1,), params=params, grammar=grammar)
@@ -95,7 +95,7 @@ class StuckGrammar(Grammar):
 
 def test_whoever_takes_too_long_is_left_behind_and_the_others_go_on(compiler):
     go, matchers = threading.Event(), Matchers(allowance=1.0)
-    params = SamplingParams(structured_outputs=StructuredOutputs(regex="a"))
+    params = SamplingParams(structured_outputs=StructuredOutputsParams(regex="a"))
     stuck, other = (
         Sequence(Request(request_id="r", prompt_token_ids=(1,), params=params, grammar=grammar))
         for grammar in [StuckGrammar(go)] * 2

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from minillm_serve.core.errors import RequestRefused
-from minillm_serve.core.structured_outputs import StructuredOutputs
+from minillm_serve.core.structured_outputs import StructuredOutputsParams
 from minillm_serve.runtime.structured.json_schema import Unsupported, check_expression, explicit
 
 #: Compiled grammars that are kept for whoever asks for the same, and how many bytes of them.
@@ -60,11 +60,11 @@ class GrammarCompiler:
         self._eos_token_ids = sorted(eos_token_ids)
         self._compiler: Any = None
         self._spellable = np.zeros(0, np.int32)
-        self._kept: OrderedDict[StructuredOutputs, Grammar] = OrderedDict()
+        self._kept: OrderedDict[StructuredOutputsParams, Grammar] = OrderedDict()
         self._lock = threading.Lock()  # around what is kept
         self._compiling = threading.Lock()
 
-    def find(self, asked: StructuredOutputs | None) -> Grammar | None:
+    def find(self, asked: StructuredOutputsParams | None) -> Grammar | None:
         """The grammar, if nothing is asked for or it was compiled before; never takes long.
 
         Raises:
@@ -83,7 +83,7 @@ class GrammarCompiler:
             )
         return grammar
 
-    def compile(self, asked: StructuredOutputs | None) -> Grammar | None:
+    def compile(self, asked: StructuredOutputsParams | None) -> Grammar | None:
         """The grammar for what is asked; None if nothing is.
 
         Raises:
@@ -97,7 +97,7 @@ class GrammarCompiler:
                 self._keep(asked, known)
         return known
 
-    def _compile(self, asked: StructuredOutputs) -> Grammar:
+    def _compile(self, asked: StructuredOutputsParams) -> Grammar:
         self._prepare()
         try:
             grammar = Grammar(self._compile_kind(asked), self._spellable)
@@ -115,7 +115,7 @@ class GrammarCompiler:
             )
         return grammar
 
-    def _compile_kind(self, asked: StructuredOutputs) -> Any:
+    def _compile_kind(self, asked: StructuredOutputsParams) -> Any:
         compiler, spaced = self._compiler, not asked.disable_any_whitespace
         match asked.kind:
             case "json":
@@ -135,7 +135,7 @@ class GrammarCompiler:
             case _:
                 return compiler.compile_grammar(asked.grammar)
 
-    def _keep(self, asked: StructuredOutputs, grammar: Grammar) -> None:
+    def _keep(self, asked: StructuredOutputsParams, grammar: Grammar) -> None:
         with self._lock:
             self._kept[asked] = grammar
             # They grow while they are used, so their sizes are not known once and for all.

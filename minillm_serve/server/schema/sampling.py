@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field, PlainValidator
 
 from minillm_serve.core.sampling_params import SamplingParams
-from minillm_serve.core.structured_outputs import StructuredOutputs
+from minillm_serve.core.structured_outputs import StructuredOutputsParams
 from minillm_serve.server.errors import invalid, param_of
 from minillm_serve.server.schema.base import LARGEST, Body
 from minillm_serve.server.schema.structured import ResponseFormat, Shape
@@ -115,7 +115,7 @@ class SamplingFields(Body):
         """The field that says what shape the answer is to have."""
         return "response_format" if self.structured_outputs is None else "structured_outputs"
 
-    def shape(self) -> StructuredOutputs | None:
+    def shape(self) -> StructuredOutputsParams | None:
         """What shape the answer is to have.
 
         Raises:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from minillm_serve.core.structured_outputs import StructuredOutputs
+from minillm_serve.core.structured_outputs import StructuredOutputsParams
 from minillm_serve.server.errors import invalid
 from minillm_serve.server.schema.base import Body
 
@@ -28,7 +28,7 @@ class ResponseFormat(Body):
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
 
-    def shape(self) -> StructuredOutputs | None:
+    def shape(self) -> StructuredOutputsParams | None:
         """What the engine is asked for; None for text.
 
         Raises:
@@ -42,8 +42,8 @@ class ResponseFormat(Body):
             )
         if self.json_schema is not None:
             # OpenAI's rule: without a schema, any object.
-            return StructuredOutputs(json=self.json_schema.schema_ or {"type": "object"})
-        return StructuredOutputs(json_object=True) if self.type == "json_object" else None
+            return StructuredOutputsParams(json=self.json_schema.schema_ or {"type": "object"})
+        return StructuredOutputsParams(json_object=True) if self.type == "json_object" else None
 
 
 class Shape(Body):
@@ -56,13 +56,13 @@ class Shape(Body):
     json_object: bool | None = None
     disable_any_whitespace: bool = False
 
-    def shape(self) -> StructuredOutputs:
+    def shape(self) -> StructuredOutputsParams:
         """What the engine is asked for.
 
         Raises:
             ValueError: none of the five is given, or several, or one cannot be what it should.
         """
-        return StructuredOutputs(
+        return StructuredOutputsParams(
             json=self.json_,
             regex=self.regex,
             choice=None if self.choice is None else tuple(self.choice),

@@ -14,9 +14,9 @@ def plan(cost, traffic, slo, gap):
     if batch == 0:
         raise ValueError("tpot is too short")
     more = largest_batch(  # noqa: F821
-        lambda more: full_step(cost, traffic, batch, batch + more),
+        lambda more: full_step(cost, traffic, batch, batch + more),  # noqa: F821
         0.95 * gap,
-        4096 - batch,  # noqa: F821
+        4096 - batch,
     )
     if more == 0:
         return batch, batch + 300

@@ -8,8 +8,8 @@ def plan(cost, traffic, slo, gap):
     line = mean_step(cost, traffic)  # noqa: F821
     batch = max(1, largest_batch(line.seconds, 0.95 * slo.tpot, 4095))  # noqa: F821
     more = largest_batch(  # noqa: F821
-        lambda more: full_step(cost, traffic, batch, batch + more),
+        lambda more: full_step(cost, traffic, batch, batch + more),  # noqa: F821
         0.95 * gap,
-        4096 - batch,  # noqa: F821
+        4096 - batch,
     )
     return batch, batch + max(1, more)

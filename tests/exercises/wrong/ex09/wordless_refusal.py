@@ -10,9 +10,9 @@ def plan(cost, traffic, slo, gap):
     if batch == 0:
         raise ValueError("impossible")
     more = largest_batch(  # noqa: F821
-        lambda more: full_step(cost, traffic, batch, batch + more),
+        lambda more: full_step(cost, traffic, batch, batch + more),  # noqa: F821
         keep * gap,
-        4096 - batch,  # noqa: F821
+        4096 - batch,
     )
     if more == 0:
         raise ValueError("impossible")
