@@ -14,7 +14,7 @@ from minillm_serve.parts import SLOTS
 from minillm_serve.runtime.attention.conformance import find_difference
 from minillm_serve.runtime.attention.functions import DecodeFunctionAttention, FunctionAttention
 from minillm_serve.runtime.attention.naive import NaiveAttention
-from minillm_serve.runtime.attention.registry import BACKENDS
+from minillm_serve.runtime.attention.registry import BACKENDS, Needs
 from minillm_serve.runtime.attention.torch_backend import TorchAttention
 from tests.llm.parts_right import (
     RIGHT,
@@ -383,7 +383,7 @@ def test_every_backend_of_ours_passes_the_comparison_at_the_door(name):
     backend = BACKENDS[name]
     if "cpu" not in backend.capabilities.devices:
         pytest.skip("not on a CPU")
-    assert find_difference(backend(), device=CPU, dtype=torch.float32, window=True) is None
+    assert find_difference(backend(), Needs(CPU, torch.float32, window=True)) is None
 
 
 STEP = ([20, 9, 41, 5, 17], [1, 3, 40, 1, 17])

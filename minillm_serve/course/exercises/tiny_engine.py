@@ -24,6 +24,7 @@ from minillm_serve.models.transformer import Transformer
 from minillm_serve.parts import Part
 from minillm_serve.parts.attention import fit_attention
 from minillm_serve.runtime.attention.base import AttentionBackend
+from minillm_serve.runtime.attention.registry import Needs
 from minillm_serve.runtime.attention.torch_backend import TorchAttention
 from minillm_serve.runtime.kv_cache import KVCache
 from minillm_serve.runtime.spec.accept import AcceptRule
@@ -60,13 +61,8 @@ def generate(
     Raises:
         PartError: the part is not usable, or failed.
     """
-    backend = fit_attention(
-        attention,
-        TorchAttention(),
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-        needs_window=False,
-    )
+    needs = Needs(torch.device("cpu"), torch.float32, window=False)
+    backend = fit_attention(attention, TorchAttention(), needs)
     greedy = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
     written, _ = _serve(_random_model(seed, torch.float32), backend, [(p, greedy) for p in prompts])
     return written
