@@ -18,6 +18,10 @@ from minillm_serve.kernels.compile_case import SHORT_NAMES, TARGETS, CompileCase
 from minillm_serve.kernels.paged_decode import paged_decode_kernel
 from minillm_serve.kernels.paged_prefill import paged_prefill_kernel
 
+#: What kernels see of caches of codes: e4m3 as bare bytes.
+CODES = {"int8": "i8", "fp8": "u8"}
+#: A loop loads scales of a tile, a number a key: so many loads a thread at most.
+SCALE_LOADS = 4
 #: Query heads to a KV head, and the usual block.
 GROUP, BLOCK = 4, 16
 _BF16, _FP16, _FP32 = torch.bfloat16, torch.float16, torch.float32
@@ -41,6 +45,8 @@ def compile_cases() -> list[CompileCase]:
     """What the launchers would choose."""
     cases = []
     for target in TARGETS:
+        for kind in CODES:
+            cases += [_coded(case, kind) for case in _coded_cases(target)]
         for shape in _SHAPES:
             cases.append(_decode_case(target, *shape, BLOCK))
             cases.append(_prefill_case(target, *shape))
@@ -50,6 +56,31 @@ def compile_cases() -> list[CompileCase]:
         cases.append(_after_prefix(_decode_case(target, _BF16, 128, False, BLOCK)))
         cases.append(_combine_case(target, 128))
     return cases
+
+
+def _coded_cases(target: str) -> list[CompileCase]:
+    """Of those kernels that are compiled for codes, too; each stands for the others of its kind."""
+    shape = (_BF16, 128, False)
+    return [
+        _decode_case(target, *shape, BLOCK),
+        _prefill_case(target, *shape),
+        _cascade_case(target, *shape),
+        _decode_case(target, _FP16, 64, False, BLOCK),
+    ]
+
+
+def _coded(case: CompileCase, kind: str) -> CompileCase:
+    """The same over a cache of codes."""
+    given = {name: x for name, x in case.constexprs.items() if name not in ("ks_ptr", "vs_ptr")}
+    pointers = {**case.pointers, **dict.fromkeys(("k_ptr", "v_ptr"), CODES[kind])}
+    pointers |= dict.fromkeys(("ks_ptr", "vs_ptr"), "fp32")
+    return replace(
+        case,
+        name=f"{case.name} {kind}",
+        pointers=pointers,
+        constexprs=given,
+        index_loads=case.index_loads + SCALE_LOADS,
+    )
 
 
 def _decode_case(
@@ -146,6 +177,7 @@ def _case(
         constexprs={
             **tile_constants(dim, size, GROUP, dtype, target),
             **config.constants(GROUP),
+            **dict.fromkeys(("ks_ptr", "vs_ptr")),
             "HAS_WINDOW": is_special,
             "HAS_SOFTCAP": is_special,
         },

@@ -5,10 +5,10 @@ sum of small integers, which is exact in any order; then the two steps multiply 
 added up in float32, from first to last. So a row's result is the same to the last bit whatever rows
 stand beside it, and whatever processor does it.
 
-Weights are laid out as they are read, `[O/32, K/4, 32, 4]`: 32 outputs by four columns are 128 bytes,
-which one or two instructions multiply with four columns of a row (`cpu_int_dot`). Four bits lie two
-columns' worth to a byte: `[O/32, K/8, 32, 4]`, columns 8i .. 8i+3 in the low halves and 8i+4 .. 8i+7
-in the high ones. The torch reference is `minillm_serve.models.quantized`.
+Weights are laid out as they are read, `[O/32, K/4, 32, 4]`: 32 outputs by four columns are 128
+bytes, which two instructions multiply with four columns of a row (`cpu_int_dot`). Four bits lie two
+columns to a byte: `[O/32, K/8, 32, 4]`, columns 8i .. 8i+3 in the low halves and 8i+4 .. 8i+7 in the
+high ones. The torch reference is `minillm_serve.models.quantized`.
 """
 
 from collections.abc import Callable
@@ -48,16 +48,16 @@ def int_linear(bits: int, by_group: bool) -> Product:
 
     Args:
         bits: 8: a weight is `step * (code - 128)`; 4: it is `start + step * code`.
-        by_group: whether steps belong to groups of 32 columns; otherwise to whole outputs. Four bits
-            always have groups.
+        by_group: whether steps belong to groups of 32 columns; otherwise to whole outputs. Four
+            bits always have groups.
 
     Returns:
-        `kernel(codes, steps, starts, x, x_steps, x_sums, out)`, to be called from Python or Numba:
+        `kernel(codes, steps, starts, x, x_steps, x_sums, out)`, to be called from Python or Numba;
+        weights are given by their addresses, so that a call of many takes no longer to prepare:
 
-        codes: [O/32, K/4, 32, 4] or [O/32, K/8, 32, 4] uint8, see above.
-        steps: [O/32, K/32, 32] float16 (viewed as uint16, for Numba knows none), or [O/32, 1, 32]
-            float32 without groups.
-        starts: as steps; with 8 bits it is not looked at.
+        codes: of [O/32, K/4, 32, 4] or [O/32, K/8, 32, 4] uint8, see above.
+        steps: of [O/32, K/32, 32] float16, or [O/32, 1, 32] float32 without groups.
+        starts: of the same as steps; with 8 bits it is not looked at.
         x: [R, K] int8; K is a multiple of 32.
         x_steps: [R, K/32] float32.
         x_sums: [R, K/32] int32, of each group's codes.
@@ -80,10 +80,12 @@ tile6: Any = None
 def _int_linear(codes, steps, starts, x, x_steps, x_sums, out):
     rows, outputs = out.shape
     groups = x_steps.shape[1]
-    tile_bytes, step_bytes = groups * GROUP * 4 * BITS, steps.strides[0]
-    for tile in prange(len(steps)):
-        c = codes.ctypes.data + tile * tile_bytes
-        s, t = steps.ctypes.data + tile * step_bytes, starts.ctypes.data + tile * step_bytes
+    tile_bytes, step_bytes = groups * GROUP * 4 * BITS, TILE * 4
+    if BY_GROUP:
+        step_bytes = groups * TILE * 2
+    for tile in prange((outputs + TILE - 1) // TILE):
+        c = codes + tile * tile_bytes
+        s, t = steps + tile * step_bytes, starts + tile * step_bytes
         count = min(TILE, outputs - tile * TILE)
         target, stride = out.ctypes.data + tile * TILE * 4, outputs * 4
         spare = np.empty((rows if count < TILE else 0, TILE), np.float32)

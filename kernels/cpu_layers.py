@@ -1,97 +1,108 @@
-"""What a decoder layer does from one attention to the next, in one call, for quantized models on CPUs.
+"""The layers of a quantized model on a CPU, with as little as possible between their kernels.
 
-A step of one row takes 30 layers of nine operations, and Python takes as long to call each as most of
-them take to run. Here everything between two attentions is one function: output projection, norm,
-MLP, norm, and the next layer's projection and rotation. Rows do not influence each other. The torch
+A step of one row takes thirty layers of nine operations, and for Python each takes about as long to
+call as to run. So what is between two attentions is one function here: output projection, norm,
+MLP, norm, the next layer's projection, and rotation. Where attention, too, is a kernel of ours on
+plain float32, a whole step is one function (`cpu_step`). Rows do not influence each other. The torch
 reference is `minillm_serve.models.transformer.DecoderLayer`.
+
+A model is given as a table of addresses, `[layers, FIELDS]` int64: what never changes is not
+unpacked thirty times a step.
 """
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from minillm_serve.kernels.cpu_int_linear import int_linear
 from minillm_serve.kernels.cpu_math import bind
 from minillm_serve.kernels.cpu_pointwise import add_rms_norm, rms_norm, rotate, silu_mul
 from minillm_serve.kernels.cpu_quantize_rows import GROUP, quantize_row
-from numba import njit, prange
+from numba import carray, njit, prange, types
+from numba.extending import intrinsic
 
 #: Rows up to which one thread does what is done row by row: waking others takes longer.
 FEW_ROWS = 8
-#: (bits, by_group) of a quantized weight, see `cpu_int_linear.int_linear`.
-Kind = tuple[int, bool]
+#: Columns of the table: four of each product (codes, steps, starts, bias), the norms' weights, and
+#: the width of the MLP. An address of 0 stands for what the model does not have.
+QKV, OUT, GATE_UP, DOWN, INPUT_NORM, MLP_NORM, QK_NORM, INNER = 0, 4, 8, 12, 16, 17, 18, 19
+FIELDS = 20
+
+
+class Kinds(NamedTuple):
+    """(bits, by_group) of a layer's weights, see `cpu_int_linear.int_linear`."""
+
+    qkv: tuple[int, bool]
+    o: tuple[int, bool]
+    gate_up: tuple[int, bool]
+    down: tuple[int, bool]
 
 
 @cache
-def projection(kind: Kind) -> Callable[..., None]:
+def projection(kinds: Kinds) -> Callable[..., None]:
     """Builds what comes before a layer's attention.
 
-    Args:
-        kind: of the projection's weight.
-
     Returns:
-        `kernel(x, residual, norm, eps, weight, qk_norm, cos, sin, qk_heads, out)`: adds x to
-        the residual stream, reads its norm, projects it to queries, keys and values, norms the heads of the first
-        two, and rotates them.
+        `kernel(layer, x, residual, eps, cos, sin, qk_heads, out)`: adds x to the residual stream,
+        reads its norm, projects it to queries, keys and values, norms the heads of the first two,
+        and rotates them.
 
+        layer: [FIELDS] int64, of the table.
         x: [T, hidden] float32, contiguous.
         residual: same, changed.
-        norm: [hidden] float32.
         eps: of all norms, added to the mean square.
-        weight: (codes, steps, starts, bias); bias [O] float32, or of no elements.
-        qk_norm: [heads, D] float32, or of no elements.
         cos, sin: [T, 1, D] float32.
         qk_heads: of queries and keys; 0 where somebody else norms and rotates them.
         out: [T, heads of q, k and v, D] float32, contiguous, written.
     """
-    kernel = bind(_project, BITS=kind[0], BY_GROUP=int(kind[1]), product=int_linear(*kind))
+    product = int_linear(*kinds.qkv)
+    kernel = bind(_project, QKV_KIND=_number(kinds.qkv), product=product)
     compiled: Callable[..., None] = njit(cache=True)(kernel)
     return compiled
 
 
 @cache
-def feed_forward(o: Kind, gate_up: Kind, down: Kind) -> Callable[..., None]:
+def feed_forward(kinds: Kinds) -> Callable[..., None]:
     """Builds what comes after a layer's attention.
 
-    Args:
-        o: kind of the output projection's weight.
-        gate_up: of the MLP's first.
-        down: of its second.
-
     Returns:
-        `kernel(attended, residual, o, norm, eps, gate_up, down, out)`: projects what was attended,
-        adds it to the residual stream, and gives its norm to the MLP; weights as in `projection`.
+        `kernel(layer, attended, residual, eps, out)`: projects what was attended, adds it to the
+        residual stream, and gives its norm to the MLP.
 
+        layer: as in `projection`.
         attended: [T, H * D] float32, contiguous.
         residual: [T, hidden] float32, contiguous, changed.
-        out: same, written: what is still to be added to the residual stream.
+        eps: as in `projection`.
+        out: like residual, written: what is still to be added to the stream.
     """
-    kinds = {"O": o, "GATE_UP": gate_up, "DOWN": down}
-    products = {f"product_{name.lower()}": int_linear(*kind) for name, kind in kinds.items()}
-    numbers = {name: 2 * bits + by_group for name, (bits, by_group) in kinds.items()}
-    kernel = bind(_feed_forward, **numbers, **products, DOWN_BITS=down[0])
+    parts = ("o", "gate_up", "down")
+    products = {f"product_{name}": int_linear(*getattr(kinds, name)) for name in parts}
+    numbers = {f"{name}_kind".upper(): _number(getattr(kinds, name)) for name in parts}
+    kernel = bind(_feed_forward, **numbers, **products)
     compiled: Callable[..., None] = njit(cache=True)(kernel)
     return compiled
 
 
 @cache
-def between(o: Kind, gate_up: Kind, down: Kind, qkv: Kind) -> Callable[..., None]:
-    """Builds both, one after the other, from one layer's attention to the next one's.
+def between(kinds: Kinds, following: Kinds) -> Callable[..., None]:
+    """Builds both, from one layer's attention to the next one's.
 
     Returns:
-        `kernel(after, before)`: `feed_forward`'s arguments but the last, and `projection`'s but the
-        first two.
+        `kernel(layer, following, attended, residual, eps, cos, sin, qk_heads, out)`, see above.
     """
-    kinds = {"O": o, "GATE_UP": gate_up, "DOWN": down, "QKV": qkv}
-    numbers = {name: 2 * bits + by_group for name, (bits, by_group) in kinds.items()}
-    parts = {"rest": feed_forward(o, gate_up, down), "project": projection(qkv)}
-    compiled: Callable[..., None] = njit(cache=True)(bind(_between, **numbers, **parts))
+    numbers = {f"{name}_kind".upper(): _number(kind) for name, kind in kinds._asdict().items()}
+    parts = {"rest": feed_forward(kinds), "project": projection(following)}
+    kernel = bind(_between, **numbers, NEXT_KIND=_number(following.qkv), **parts)
+    compiled: Callable[..., None] = njit(cache=True)(kernel)
     return compiled
 
 
-#: Bound by the functions above.
-DOWN_BITS = 0
+def _number(kind: tuple[int, bool]) -> int:
+    return 10 * kind[0] + kind[1]
+
+
+#: Bound by the functions above; the integers only tell kernels apart in Numba's cache.
 product: Any = None
 product_o: Any = None
 product_gate_up: Any = None
@@ -100,39 +111,55 @@ rest: Any = None
 project: Any = None
 
 
-def _between(after, before):
-    x = np.empty_like(after[1])
-    rest(*after, x)
-    project(x, after[1], *before)
+def _between(layer, following, attended, residual, eps, cos, sin, qk_heads, out):
+    x = np.empty_like(residual)
+    rest(layer, attended, residual, eps, x)
+    project(following, x, residual, eps, cos, sin, qk_heads, out)
 
 
-def _project(x, residual, norm, eps, weight, qk_norm, cos, sin, qk_heads, out):
-    rows = len(x)
-    codes, steps, sums = _room(rows, x.shape[1])
-    _norm_and_quantize(x, residual, norm, eps, codes, steps, sums)
+def _project(layer, x, residual, eps, cos, sin, qk_heads, out):
+    rows, hidden = x.shape
+    codes, steps, sums = _room(rows, hidden)
+    _norm_and_quantize(x, residual, floats(layer[INPUT_NORM], hidden), eps, codes, steps, sums)
     flat = out.reshape(rows, out.shape[1] * out.shape[2])
-    product(weight[0], weight[1], weight[2], codes, steps, sums, flat)
-    _add_bias(flat, weight[3])
+    product(layer[QKV], layer[QKV + 1], layer[QKV + 2], codes, steps, sums, flat)
+    _add_bias(flat, layer[QKV + 3])
     if qk_heads:
-        _norm_and_rotate(out[:, :qk_heads], qk_norm, eps, cos, sin)
+        _norm_and_rotate(out[:, :qk_heads], layer[QK_NORM], eps, cos, sin)
 
 
-def _feed_forward(attended, residual, o, norm, eps, gate_up, down, out):
+def _feed_forward(layer, attended, residual, eps, out):
     rows, hidden = residual.shape
     codes, steps, sums = _room(rows, attended.shape[1])
     _quantize(attended, codes, steps, sums)
-    product_o(o[0], o[1], o[2], codes, steps, sums, out)
-    _add_bias(out, o[3])
+    product_o(layer[OUT], layer[OUT + 1], layer[OUT + 2], codes, steps, sums, out)
+    _add_bias(out, layer[OUT + 3])
     codes, steps, sums = _room(rows, hidden)
-    _norm_and_quantize(out, residual, norm, eps, codes, steps, sums)
-    inner = down[0].shape[1] * 32 // DOWN_BITS
+    _norm_and_quantize(out, residual, floats(layer[MLP_NORM], hidden), eps, codes, steps, sums)
+    inner = layer[INNER]
     wide = np.empty((rows, 2 * inner), np.float32)
-    product_gate_up(gate_up[0], gate_up[1], gate_up[2], codes, steps, sums, wide)
-    _add_bias(wide, gate_up[3])
+    product_gate_up(
+        layer[GATE_UP], layer[GATE_UP + 1], layer[GATE_UP + 2], codes, steps, sums, wide
+    )
+    _add_bias(wide, layer[GATE_UP + 3])
     codes, steps, sums = _room(rows, inner)
     _gate_and_quantize(wide, codes, steps, sums)
-    product_down(down[0], down[1], down[2], codes, steps, sums, out)
-    _add_bias(out, down[3])
+    product_down(layer[DOWN], layer[DOWN + 1], layer[DOWN + 2], codes, steps, sums, out)
+    _add_bias(out, layer[DOWN + 3])
+
+
+@intrinsic
+def _pointer(typing_context: Any, address: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
+
+    return types.voidptr(types.int64), codegen
+
+
+@njit(cache=True)
+def floats(address, count):
+    """[count] float32 at an address."""
+    return carray(_pointer(address), (count,), np.float32)
 
 
 @njit(cache=True)
@@ -199,14 +226,16 @@ def _norm_and_rotate(qk, qk_norm, eps, cos, sin):
 
 @njit(cache=True)
 def _rotate_row(qk, qk_norm, eps, cos, sin):
-    if qk_norm.size:
-        rms_norm(qk, qk_norm, eps, qk)
+    if qk_norm:
+        shape = qk.shape[1:]
+        rms_norm(qk, floats(qk_norm, shape[0] * shape[1]).reshape(shape), eps, qk)
     rotate(qk, cos, sin, qk)
 
 
 @njit(cache=True)
 def _add_bias(out, bias):
-    if bias.size:
+    if bias:
+        values = floats(bias, out.shape[1])
         for row in range(len(out)):
-            for i in range(len(bias)):
-                out[row, i] += bias[i]
+            for i in range(len(values)):
+                out[row, i] += values[i]

@@ -50,9 +50,7 @@ def _quantize_group(typing_context: Any, x: Any, codes: Any, step: Any, total: A
         vectors.store(builder.select(is_number, width, nan), step)
         sums = None
         for half, values in enumerate(halves):
-            rounded = vectors.call(
-                f"llvm.rint.v{LANES}f32", FLOATS, builder.fmul(values, inverse)
-            )
+            rounded = vectors.call(f"llvm.rint.v{LANES}f32", FLOATS, builder.fmul(values, inverse))
             whole = vectors.call(f"llvm.fptosi.sat.v{LANES}i32.v{LANES}f32", INTS, rounded)
             place = builder.inttoptr(vectors.at(codes, (half, LANES)), BYTES.as_pointer())
             builder.store(builder.trunc(whole, BYTES), place).align = 1

@@ -81,7 +81,9 @@ class Vectors:
             return build.fpext(self.load(address, HALVES, align=2), FLOATS)
         # The same bits in float32's places are a number too small by 2^112; this is exact.
         bits = build.zext(self.load(address, SHORTS, align=2), INTS)
-        magnitude = build.shl(build.and_(bits, self.constant(0x7FFF, INTS)), self.constant(13, INTS))
+        magnitude = build.shl(
+            build.and_(bits, self.constant(0x7FFF, INTS)), self.constant(13, INTS)
+        )
         sign = build.shl(build.lshr(bits, self.constant(15, INTS)), self.constant(31, INTS))
         small = build.bitcast(build.or_(magnitude, sign), FLOATS)
         return build.fmul(small, self.constant(2.0**112))

@@ -195,20 +195,32 @@ def kv_write_reference(
 
 def compile_cases() -> list[CompileCase]:
     """The heads of SmolLM2-135M and Llama-3-8B."""
-    return [_compile_case(target, *heads) for target in TARGETS for heads in ((3, 64), (8, 128))]
+    shapes = ((3, 64, "bf16"), (8, 128, "bf16"), (8, 128, "i8"), (8, 128, "u8"))
+    return [_compile_case(target, *shape) for target in TARGETS for shape in shapes]
 
 
-def _compile_case(target: str, kv_heads: int, dim: int) -> CompileCase:
+def code_pointers(kind: str) -> tuple[str, dict[str, str], dict[str, None]]:
+    """How a cache of such numbers is described: a name, pointers, and what is not given."""
+    name = {"bf16": "", "i8": " to int8", "u8": " to fp8"}[kind]
+    scales = ("ks_ptr", "vs_ptr")
+    if kind == "bf16":
+        return name, {}, dict.fromkeys(scales)
+    return name, dict.fromkeys(scales, "fp32"), {}
+
+
+def _compile_case(target: str, kv_heads: int, dim: int, kind: str) -> CompileCase:
     config = choose_config(kv_heads, dim, target)
-    names = ("k_ptr", "v_ptr", "k_cache_ptr", "v_cache_ptr")
+    name, scales, absent = code_pointers(kind)
+    caches = dict.fromkeys(("k_cache_ptr", "v_cache_ptr"), kind)
     return CompileCase(
-        name=f"kv_write bf16 {kv_heads}x{dim}",
+        name=f"kv_write bf16 {kv_heads}x{dim}{name}",
         kernel=kv_write_kernel,
         target=target,
-        pointers={**dict.fromkeys(names, "bf16"), "slots_ptr": "i64"},
+        pointers={"k_ptr": "bf16", "v_ptr": "bf16", **caches, "slots_ptr": "i64", **scales},
         scalars={},
         constexprs={
             "H_KV": kv_heads, "D": dim, "P": 16, "HEADS": config.heads, "D_PADDED": config.padded,
+            **absent,
         },
         num_warps=config.num_warps,
         wide_loads=kv_heads * dim >= 512,  # or AMD's 64 threads cannot all have 16 bytes

@@ -18,6 +18,7 @@ from minillm_serve.kernels.kv_write import (
     check_cache,
     check_slots,
     choose_config,
+    code_pointers,
     kv_write_reference,
     rows_of_slot,
     scale_strides,
@@ -258,21 +259,30 @@ def rope_cache_write_reference(
 
 def compile_cases() -> list[CompileCase]:
     """The heads of SmolLM2-135M, Llama-3-8B, and Qwen3-0.6B with its norm."""
-    shapes = ((9, 3, 64, False), (32, 8, 128, False), (16, 8, 128, True))
+    shapes = (
+        (9, 3, 64, False, "bf16"),
+        (32, 8, 128, False, "bf16"),
+        (16, 8, 128, True, "bf16"),
+        (32, 8, 128, False, "i8"),
+        (32, 8, 128, False, "u8"),
+    )
     return [_compile_case(target, *shape) for target in TARGETS for shape in shapes]
 
 
-def _compile_case(target: str, heads: int, kv_heads: int, dim: int, norm: bool) -> CompileCase:
+def _compile_case(
+    target: str, heads: int, kv_heads: int, dim: int, norm: bool, kind: str
+) -> CompileCase:
     config = choose_config(heads + 2 * kv_heads, dim // 2, target)
-    pointers = dict.fromkeys(("qkv_ptr", "q_ptr", "k_cache_ptr", "v_cache_ptr"), "bf16")
-    pointers |= {"positions_ptr": "i64", "slots_ptr": "i64", "table_ptr": "fp32"}
-    constants: dict[str, int | None] = {**_constants(heads, kv_heads, dim, 16, config)}
+    codes, scales, absent = code_pointers(kind)
+    pointers = {"qkv_ptr": "bf16", "q_ptr": "bf16", "k_cache_ptr": kind, "v_cache_ptr": kind}
+    pointers |= {"positions_ptr": "i64", "slots_ptr": "i64", "table_ptr": "fp32", **scales}
+    constants: dict[str, int | None] = {**_constants(heads, kv_heads, dim, 16, config), **absent}
     if norm:
         pointers["weight_ptr"] = "bf16"
     else:
         constants["weight_ptr"] = None
     return CompileCase(
-        name=f"rope_cache_write bf16 {heads}+{kv_heads}x{dim}{' norm' if norm else ''}",
+        name=f"rope_cache_write bf16 {heads}+{kv_heads}x{dim}{' norm' if norm else ''}{codes}",
         kernel=rope_cache_write_kernel,
         target=target,
         pointers=pointers,

@@ -19,7 +19,7 @@ from minillm_serve.core import (
 from minillm_serve.drafting import choose_lengths, prepare_drafter
 from minillm_serve.models.config import ModelConfig
 from minillm_serve.models.loader import load_config, load_model, load_tokenizer
-from minillm_serve.models.quantize import choose_quantization
+from minillm_serve.models.quantize import check_scheme, choose_quantization
 from minillm_serve.models.resolve import resolve_model
 from minillm_serve.parts import Parts, fit_parts, read_parts
 from minillm_serve.runtime.attention.registry import Needs, select_backend
@@ -88,7 +88,8 @@ def assemble(
     _check_prefix_cache(given, prefix_cache)
     _check_speculation(given, speculation, async_scheduling)
     _check_kv_quantizer(given, kv_cache_dtype)
-    where, path = choose_device(device), resolve_model(model)
+    check_scheme(quantization)
+    where, path = choose_device(device), resolve_model(model, quantization=quantization)
     config = load_config(path)
     kind = choose_dtype(dtype, config.torch_dtype, where)
     kv_kind = choose_kv_dtype(kv_cache_dtype, kind)
@@ -113,7 +114,9 @@ def assemble(
         admission=partial(Admission, model_limit=config.max_position_embeddings),
         needs=needs,
     )
-    quantization = choose_quantization(quantization, path, kind, where, compile=compile)
+    quantization = choose_quantization(
+        quantization, config.quantization, kind, where, compile=compile
+    )
     weights = load_model(path, dtype=kind, device=where, quantization=quantization)
     tokenizer = load_tokenizer(path)
     if compile:

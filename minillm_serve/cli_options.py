@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from minillm_serve.core import POLICIES, PREFIX_CACHES, SamplingParams
-from minillm_serve.models.quantized import SCHEMES
+from minillm_serve.models.schemes import SCHEMES
 from minillm_serve.runtime.kv_quantizer import KV_CACHE_DTYPES
 from minillm_serve.scheduling import PREEMPTIONS, SCHEDULERS
 from minillm_serve.speculation import SpeculativeConfig

@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     from minillm_serve.llm import LLM
     from minillm_serve.models.resolve import resolve_model
 
-    options.model = resolve_model(options.model)
+    options.model = resolve_model(options.model, quantization=options.quantization)
     llm = LLM(**engine_arguments(options), max_num_waiting=options.max_num_waiting)
     url, name = address_of(bound), settings.served_model_name
     if settings.api_key is None and not options.host.startswith(LOOPBACK):

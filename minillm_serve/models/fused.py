@@ -1,131 +1,124 @@
-"""The layers of a quantized model on a CPU, in one call from each attention to the next.
+"""The layers of a quantized model on a CPU, in a few calls: one a step, or one an attention.
 
 It computes what `transformer.DecoderLayer` does, with the same weights; a step of few rows spends its
 time on weights then, and not on calls.
 """
 
 from itertools import pairwise
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from minillm_serve.kernels.cpu_layers import Kind, between, feed_forward, projection
+from minillm_serve.kernels.cpu_layers import Kinds, between, feed_forward, projection
+from minillm_serve.kernels.cpu_step import decode_layers
 from minillm_serve.models.layers import Linear
 from minillm_serve.models.quantized import GROUP
 from minillm_serve.models.tiled import TiledWeight
-from minillm_serve.models.transformer import Attend, DecoderLayer, FusedAttend, Transformer
-
-NOTHING = np.empty(0, np.float32)
-
-
-class FusedLayer(NamedTuple):
-    """A layer as the kernels take it; see `kernels.cpu_layers`.
-
-    Attributes:
-        qkv: kind of the projection's weight.
-        mlp: kinds of the output projection's, and the MLP's two.
-        before: `projection`'s arguments from the norm to the norm of heads.
-        after: `feed_forward`'s arguments from the output projection to the MLP's second weight.
-    """
-
-    qkv: Kind
-    mlp: tuple[Kind, Kind, Kind]
-    before: tuple[Any, ...]
-    after: tuple[Any, ...]
-
-    @classmethod
-    def of(cls, layer: DecoderLayer) -> "FusedLayer | None":
-        """A layer prepared; None if one of its weights is not quantized, or no whole groups wide."""
-        attention, mlp = layer.attention, layer.mlp
-        linears = (attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj)
-        weights = [_weight(linear) for linear in linears]
-        if any(weight is None for weight in weights):
-            return None
-        (qkv, qkv_kind), *rest = [weight for weight in weights if weight is not None]
-        (o, _), (gate_up, _), (down, _) = rest
-        qk_norm = np.empty((0, 0), np.float32)
-        if attention.qk_norm is not None:
-            qk_norm = attention.qk_norm.weight.numpy()
-        norm, eps = layer.input_norm, layer.post_attention_norm.eps
-        return cls(
-            qkv_kind,
-            (rest[0][1], rest[1][1], rest[2][1]),
-            (norm.weight.numpy(), norm.eps, qkv, qk_norm),
-            (o, layer.post_attention_norm.weight.numpy(), eps, gate_up, down),
-        )
+from minillm_serve.models.transformer import (
+    Attend,
+    Attention,
+    CacheArrays,
+    DecoderLayer,
+    FusedAttend,
+    OpenAttend,
+    Transformer,
+)
 
 
 class FusedLayers:
     """Runs the layers of a model; see `Transformer.forward` for what flows between them.
 
     Args:
-        model: its layers are quantized, and do not change any more.
-        layers: they.
+        layers: of the model; they are quantized, and do not change any more.
+        kinds: of each layer's weights.
     """
 
-    def __init__(self, model: Transformer, layers: list[FusedLayer]) -> None:
-        self._layers = layers
-        self._first = projection(layers[0].qkv)
-        self._between = [between(*one.mlp, two.qkv) for one, two in pairwise(layers)]
-        self._modules = [layer.attention for layer in model.layers]
+    def __init__(self, layers: list[DecoderLayer], kinds: list[Kinds]) -> None:
+        self._attentions = [layer.attention for layer in layers]
+        self._table = np.array([_addresses(layer) for layer in layers], np.int64)
+        self._eps = layers[0].input_norm.eps
+        self._first = projection(kinds[0])
+        self._between = [between(one, two) for one, two in pairwise(kinds)]
+        self._last = [feed_forward(kind) for kind in kinds]
+        attention = self._attentions[0]
+        group = attention.num_heads // attention.num_kv_heads
+        self._all = None
+        if len(set(kinds)) == 1:
+            self._all = decode_layers(kinds[0], attention.head_dim, group)
 
     @classmethod
     def of(cls, model: Transformer) -> "FusedLayers | None":
         """For a model that is quantized and on a CPU; None for any other one."""
-        if model.device.type != "cpu" or model.dtype != torch.float32:
-            return None
-        layers = [FusedLayer.of(layer) for layer in model.layers if isinstance(layer, DecoderLayer)]
-        found = [layer for layer in layers if layer is not None]
-        return cls(model, found) if len(found) == len(model.layers) else None
+        layers = [layer for layer in model.layers if isinstance(layer, DecoderLayer)]
+        kinds = [kind for kind in map(_kinds, layers) if kind is not None]
+        return cls(layers, kinds) if len(kinds) == len(model.layers) else None
 
     def __call__(
         self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend | FusedAttend, count: int
     ) -> tuple[Tensor, Tensor]:
-        """Runs the first layers.
-
-        Args:
-            x: ``[T, hidden]``, the embeddings.
-            cos, sin: ``[T, 1, D]``.
-            attend: what happens between the tokens.
-            count: of layers; at least 1.
-
-        Returns:
-            What the last of them added, and the residual stream before that.
-        """
-        fused = isinstance(attend, FusedAttend)
-        residual = torch.zeros_like(x)
-        stream, angles = residual.numpy(), (cos.numpy(), sin.numpy())
-        attention = self._modules[0]
-        heads = 0 if fused else attention.num_qk_heads
-        shape = (len(x), attention.num_qk_heads + attention.num_kv_heads, attention.head_dim)
-        qkv = torch.empty(shape)
-        self._first(x.numpy(), stream, *self._layers[0].before, *angles, heads, qkv.numpy())
-        for number in range(count):
-            attended = _attend(attend, self._modules[number], qkv).reshape(len(x), -1).numpy()
-            o, *rest = self._layers[number].after
-            after = (attended, stream, o, *rest)
-            if number + 1 == count:
-                break
-            qkv = torch.empty(shape)
-            before = (*self._layers[number + 1].before, *angles, heads, qkv.numpy())
-            self._between[number](after, before)
-        out = torch.empty(x.shape)
-        feed_forward(*self._layers[count - 1].mlp)(*after, out.numpy())
+        """See `transformer.RunLayers`; at least one layer."""
+        residual, out = torch.zeros_like(x), torch.empty_like(x)
+        attention = self._attentions[0]
+        heads = attention.num_qk_heads + attention.num_kv_heads
+        qkv = np.empty((len(x), heads, attention.head_dim), np.float32)
+        stream, turn = residual.numpy(), (self._eps, cos.numpy(), sin.numpy())
+        arrays = attend.arrays() if isinstance(attend, OpenAttend) else None
+        if arrays is not None and self._all is not None:
+            cache = _unpacked(arrays, count)
+            self._all(self._table[:count], x.numpy(), stream, *turn, qkv, *cache, out.numpy())
+            return out, residual
+        qk_heads = 0 if isinstance(attend, FusedAttend) else attention.num_qk_heads
+        self._first(self._table[0], x.numpy(), stream, *turn, qk_heads, qkv)
+        for layer in range(count):
+            attended = _attend(attend, self._attentions[layer], torch.from_numpy(qkv))
+            rows = attended.reshape(len(x), -1).numpy()
+            if layer + 1 < count:
+                qkv = np.empty_like(qkv)
+                pair = (self._table[layer], self._table[layer + 1])
+                self._between[layer](*pair, rows, stream, *turn, qk_heads, qkv)
+            else:
+                self._last[layer](self._table[layer], rows, stream, self._eps, out.numpy())
         return out, residual
 
 
-def _attend(attend: Attend | FusedAttend, layer: Any, qkv: Tensor) -> Tensor:
+def _attend(attend: Attend | FusedAttend, layer: Attention, qkv: Tensor) -> Tensor:
     if isinstance(attend, FusedAttend):
         return attend.attend_qkv(layer.layer, qkv, layer.qk_norm)
     q, k, v = qkv.split([layer.num_heads, layer.num_kv_heads, layer.num_kv_heads], dim=1)
     return attend(layer.layer, q, k, v)
 
 
-def _weight(linear: Linear) -> tuple[tuple[np.ndarray, ...], Kind] | None:
-    weight = linear.quantized
-    if not isinstance(weight, TiledWeight) or weight.shape[1] % GROUP:
-        return None
-    bias = NOTHING if linear.bias is None else linear.bias.numpy()
-    return (*weight.arrays(), bias), (weight.bits, weight.by_group)
+def _unpacked(arrays: CacheArrays, count: int) -> tuple[object, ...]:
+    """As `decode_layers` takes them, for the first layers."""
+    *before, rows, scale, windows = arrays
+    caches, *rest = before
+    return caches[:count], *rest, *rows, np.float32(scale), windows[:count]
+
+
+def _linears(layer: DecoderLayer) -> tuple[Linear, Linear, Linear, Linear]:
+    attention, mlp = layer.attention, layer.mlp
+    return attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj
+
+
+def _kinds(layer: DecoderLayer) -> Kinds | None:
+    """Of a layer's weights; None if one is not quantized, or is no whole groups wide."""
+    kinds = []
+    for linear in _linears(layer):
+        weight = linear.quantized
+        if not isinstance(weight, TiledWeight) or weight.shape[1] % GROUP:
+            return None
+        kinds.append((weight.bits, weight.by_group))
+    return Kinds(*kinds)
+
+
+def _addresses(layer: DecoderLayer) -> list[int]:
+    """A row of the table of `kernels.cpu_layers`."""
+    row = list[int]()
+    for linear in _linears(layer):
+        assert isinstance(linear.quantized, TiledWeight)
+        row += linear.quantized.addresses
+        row.append(0 if linear.bias is None else linear.bias.data_ptr())
+    norms = (layer.input_norm, layer.post_attention_norm, layer.attention.qk_norm)
+    row += [0 if norm is None else norm.weight.data_ptr() for norm in norms]
+    return [*row, layer.mlp.down_proj.weight.shape[1]]

@@ -1,23 +1,34 @@
 """Quantizes a model's layers, as soon as each is filled."""
 
-from pathlib import Path
-
 import torch
 
 from minillm_serve.models.errors import ModelError
 from minillm_serve.models.layers import Embedding, Quantizable
-from minillm_serve.models.quantized import SCHEMES, quantize
+from minillm_serve.models.quantized import quantize
+from minillm_serve.models.schemes import SCHEMES
 from minillm_serve.models.transformer import Transformer
 
 
+def check_scheme(name: str | None) -> None:
+    """Refuses what is no scheme.
+
+    Raises:
+        ValueError: naming those that are.
+    """
+    if name is not None and name not in SCHEMES:
+        raise ValueError(
+            f"quantization={name!r} is unknown: choose from {list(SCHEMES)}, or None for none"
+        )
+
+
 def choose_quantization(
-    asked: str | None, path: Path, dtype: torch.dtype, device: torch.device, *, compile: bool
+    asked: str | None, saved: str | None, dtype: torch.dtype, device: torch.device, *, compile: bool
 ) -> str | None:
-    """What a model's weights are kept in: what was asked for, if that can be had.
+    """What a model's weights are kept in: what was asked for, or what they were saved in.
 
     Args:
         asked: see `LLM`.
-        path: the model's directory.
+        saved: what the checkpoint is quantized in, if it is.
         dtype: that is computed in.
         device: where it is computed.
         compile: whether layers are to be compiled by torch.
@@ -25,10 +36,13 @@ def choose_quantization(
     Raises:
         ValueError: naming what cannot go together, and the remedy.
     """
-    if asked is not None and asked not in SCHEMES:
+    check_scheme(asked)
+    if saved is not None and asked not in (None, saved):
         raise ValueError(
-            f"quantization={asked!r} is unknown: choose from {list(SCHEMES)}, or None for none"
+            f"quantization={asked!r}, but the checkpoint was saved in {saved}: leave it out, or load "
+            "the checkpoint in floats"
         )
+    asked = asked or saved
     if asked is None:
         return None
     allowed = [torch.float32] if device.type == "cpu" else [torch.float16, torch.bfloat16]
@@ -55,7 +69,7 @@ class Quantizer:
 
     Args:
         model: its layers are filled on the host.
-        scheme: one of `quantized.SCHEMES`.
+        scheme: one of `schemes.SCHEMES`.
         device: where the quantized weights go.
     """
 

@@ -17,7 +17,6 @@ from torch import Tensor
 GROUP = 32
 #: The code of zero with 8 bits: codes are signed numbers, counted from -128.
 ZERO = 128
-SCHEMES = ("int8", "int4")
 
 
 class QuantizedWeight(NamedTuple):

@@ -95,22 +95,19 @@ class TiledWeight(NamedTuple):
         """The weight, float32 ``[O, I]``."""
         return self.plain().expand()
 
-    def arrays(self) -> Arrays:
-        """Codes, steps and starts as the kernels take them: float16 as the integers it is made of.
-
-        (Numba knows no float16.)
-        """
-        kind = torch.uint16 if self.by_group else torch.float32
-        return self.codes.numpy(), *(x.view(kind).numpy() for x in (self.steps, self.starts))
+    @property
+    def addresses(self) -> tuple[int, int, int]:
+        """Of codes, steps and starts, as the kernels take them."""
+        return self.codes.data_ptr(), self.steps.data_ptr(), self.starts.data_ptr()
 
     def linear(self, x: Tensor) -> Tensor:
         """``x W^T``: float32 ``[R, I] -> [R, O]``; x is rounded to 8 bits."""
-        rows, width = len(x), self.codes.shape[1] * TILE // self.bits
+        width = self.codes.shape[1] * TILE // self.bits
         if width > x.shape[1]:
             x = torch.nn.functional.pad(x, (0, width - x.shape[1]))
-        out = torch.empty(rows, self.shape[0])
+        out = torch.empty(len(x), self.shape[0])
         quantized = quantize_rows(x)
-        int_linear(self.bits, self.by_group)(*self.arrays(), *quantized, out.numpy())
+        int_linear(self.bits, self.by_group)(*self.addresses, *quantized, out.numpy())
         return out
 
 

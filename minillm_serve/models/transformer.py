@@ -9,8 +9,9 @@ Symbols in shapes: T tokens, H query heads, H_kv key/value heads, D head dim, V 
 
 from abc import ABC, abstractmethod
 from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -38,6 +39,36 @@ class FusedAttend(ABC):
     @abstractmethod
     def attend_qkv(self, layer: int, qkv: Tensor, qk_norm: RMSNorm | None) -> Tensor:
         """qkv ``[T, H + 2 H_kv, D]``, as it is projected -> ``[T, H, D]``."""
+
+
+class CacheArrays(NamedTuple):
+    """An attention over a KV cache on a CPU, as a kernel needs it that attends by itself.
+
+    Attributes:
+        caches: [N, 2] int64, addresses of each layer's key and value caches, float32
+        shape: ``[num_blocks, H_kv, P, D]``.
+        slots: [T] int64, where each row's key and value go.
+        block_tables: [S, W] int32.
+        rows: [4, T] int64, see ``paged_decode``: row, sequence, tokens seen, tokens seen before.
+        scale: multiplies the scores.
+        windows: [N] int64, most tokens a row may see in each layer.
+    """
+
+    caches: np.ndarray
+    shape: tuple[int, int, int, int]
+    slots: np.ndarray
+    block_tables: np.ndarray
+    rows: np.ndarray
+    scale: float
+    windows: np.ndarray
+
+
+class OpenAttend(ABC):
+    """An ``Attend`` that shows what it would work on, for kernels that do many layers in one go."""
+
+    @abstractmethod
+    def arrays(self) -> CacheArrays | None:
+        """What all layers attend to; None if not every row attends its context alone."""
 
 
 class RunLayers(Protocol):
@@ -192,8 +223,11 @@ class Transformer(nn.Module):
     @property
     def nbytes(self) -> int:
         """Bytes of everything that it keeps; what two layers share is counted once."""
-        kept = {id(parameter): parameter.nbytes for parameter in self.parameters()
-                if not parameter.is_meta}
+        kept = {
+            id(parameter): parameter.nbytes
+            for parameter in self.parameters()
+            if not parameter.is_meta
+        }
         for module in self.modules():
             if isinstance(module, Quantizable) and module.quantized is not None:
                 kept[id(module.quantized)] = module.quantized.nbytes

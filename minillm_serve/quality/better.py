@@ -10,7 +10,7 @@ from torch import Tensor
 from minillm_serve.quality.weights import Grid, Inputs
 
 #: Powers of the channels' sizes that AWQ tries; 0 is rounding to the nearest.
-POWERS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+POWERS = (0.0, 0.2, 0.4, 0.6, 0.8)
 #: GPTQ adds this share of the diagonal's mean to it, so that it can be inverted.
 DAMPING = 0.01
 

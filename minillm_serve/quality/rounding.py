@@ -1,8 +1,8 @@
 """Keys and values rounded on their way into the cache: any number of bits, any layer, any head.
 
-The engine keeps 8 bits. To know what fewer would cost, or which layer minds most, the numbers are
-rounded and stored as floats: what attention reads is the same to the last bit as if codes and scales
-lay there. (`tests/quality` holds this against the engine's own int8 and fp8 cache.)
+The engine keeps 8 bits. To know what fewer would cost, or which layer minds most, numbers are
+rounded and stored as floats: attention reads what it would read if codes and scales lay there.
+(`tests/quality` holds this against the engine's own int8 and fp8 cache.)
 """
 
 from collections.abc import Callable, Collection

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from minillm_serve.distill.prompts import KINDS, PromptPlan, first_round, second_round
 from minillm_serve.llm import LLM
-from minillm_serve.prompts import chat_ids
 
 TEXT = "the_ferry.txt"
 #: Kind -> what it is called in tables.
@@ -59,4 +58,4 @@ def as_prompts(llm: LLM, asked: Sequence[str]) -> list[list[int]]:
     """Questions in the model's chat template; as they are, if it has none."""
     if llm.tokenizer.chat_template is None:
         return [list(llm.tokenizer.encode(text)) for text in asked]
-    return [chat_ids(llm.tokenizer, [{"role": "user", "content": text}]) for text in asked]
+    return [llm.chat_prompt([{"role": "user", "content": text}]) for text in asked]

@@ -1,8 +1,8 @@
 """Weights rounded in place of the real ones: layer by layer, by the nearest or by something better.
 
-What is put back are floats, so that any number of bits can be tried and the rest of the engine stays
-as it is. (The engine's own INT8 and INT4 are `LLM(quantization=...)`; they round what multiplies the
-weights as well.)
+What is put back are floats, so that any number of bits can be tried and the rest of the engine
+stays as it is. (The engine's own INT8 and INT4 are `LLM(quantization=...)`; they round what
+multiplies the weights as well.)
 """
 
 from collections.abc import Callable, Collection, Iterator

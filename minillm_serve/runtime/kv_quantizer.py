@@ -67,7 +67,9 @@ class _Symmetric:
     def quantize(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """See `KVQuantizer`."""
         x = x.float()
-        top, largest = x.abs().amax(-1), LARGEST[self.dtype]
+        top = x.abs().amax(-1)
+        # A tensor: torch would take a number over a tensor for its reciprocal times the number.
+        largest = torch.full_like(top, LARGEST[self.dtype])
         finite, wanted = top.isfinite(), top > SMALLEST
         scales = torch.where(wanted, top / largest, 0).masked_fill(~finite, torch.nan)
         steps = torch.where(wanted & finite, largest / top, 0)

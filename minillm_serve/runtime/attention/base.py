@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from minillm_serve.models.layers import RMSNorm
-from minillm_serve.models.transformer import FusedAttend
+from minillm_serve.models.transformer import CacheArrays, FusedAttend, OpenAttend
 from minillm_serve.runtime.attention.cascade import CascadeCosts, SharedPrefix
 from minillm_serve.runtime.kv_cache import KVCache, KVScales
 from minillm_serve.runtime.kv_quantizer import QUANTIZERS, KVQuantizer, as_bits
@@ -161,6 +161,21 @@ class AttentionBackend(ABC):
         """
         return None
 
+    def arrays(
+        self,
+        kv_cache: KVCache,
+        metadata: AttentionMetadata,
+        plan: Any,
+        *,
+        scale: float,
+        windows: tuple[int | None, ...],
+    ) -> CacheArrays | None:
+        """What kernels need that attend by themselves, as this backend would; None if none can.
+
+        Args: see `PagedAttention`.
+        """
+        return None
+
     @abstractmethod
     def run(
         self,
@@ -191,7 +206,7 @@ class AttentionBackend(ABC):
         """
 
 
-class PagedAttention:
+class PagedAttention(OpenAttend):
     """One step's attention, as the model sees it: store the new keys and values, then attend.
 
     Args:
@@ -227,6 +242,12 @@ class PagedAttention:
         else:
             self.backend.write(*given, scales)
         return self.run(layer, q)
+
+    def arrays(self) -> CacheArrays | None:
+        """See `OpenAttend`."""
+        return self.backend.arrays(
+            self.kv_cache, self.metadata, self.plan, scale=self.scale, windows=self.windows
+        )
 
     def run(self, layer: int, q: Tensor) -> Tensor:
         """Attends to what is stored already: q [T, H, D] -> [T, H, D]."""

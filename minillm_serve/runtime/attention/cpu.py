@@ -10,6 +10,7 @@ from minillm_serve.kernels.cpu_attention import kv_write, paged_decode
 from minillm_serve.kernels.cpu_cascade import shared_prefix
 from minillm_serve.kernels.cpu_kv_codes import kind_of, kv_write_codes
 from minillm_serve.kernels.cpu_prefill import paged_prefill, rows_per_tile
+from minillm_serve.models.transformer import CacheArrays
 from minillm_serve.runtime.attention.base import AttentionBackend, AttentionMetadata, Capabilities
 from minillm_serve.runtime.attention.cascade import (
     CascadeCosts,
@@ -17,7 +18,7 @@ from minillm_serve.runtime.attention.cascade import (
     member_tiles,
     shared_tokens,
 )
-from minillm_serve.runtime.kv_cache import KVScales
+from minillm_serve.runtime.kv_cache import KVCache, KVScales
 from minillm_serve.runtime.threads import share_threads
 
 #: Rows of one sequence up to which each reads its context alone. More rows share what is read.
@@ -140,6 +141,31 @@ class CpuAttention(AttentionBackend):
             kv_write(*new, *caches)
         else:
             kv_write_codes(*new, *caches, *_arrays(*scales))
+
+    def arrays(
+        self,
+        kv_cache: KVCache,
+        metadata: AttentionMetadata,
+        plan: CpuPlan,
+        *,
+        scale: float,
+        windows: tuple[int | None, ...],
+    ) -> CacheArrays | None:
+        """See `AttentionBackend.arrays`: for rows that read their context alone, in float32."""
+        first = kv_cache.k[0]
+        if len(plan.longer) or plan.cascade is not None or first.dtype != torch.float32:
+            return None
+        caches = [(k.data_ptr(), v.data_ptr()) for k, v in zip(kv_cache.k, kv_cache.v, strict=True)]
+        most = [NO_WINDOW if window is None else window for window in windows]
+        return CacheArrays(
+            np.array(caches, np.int64),
+            (first.shape[0], first.shape[1], first.shape[2], first.shape[3]),
+            metadata.slot_mapping.numpy(),
+            plan.block_tables,
+            plan.alone,
+            scale,
+            np.array(most, np.int64),
+        )
 
     def run(
         self,
