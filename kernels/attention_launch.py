@@ -96,6 +96,11 @@ class Cache(NamedTuple):
         return cls(as_codes(k_cache), as_codes(v_cache), k_scale, v_scale)
 
     @property
+    def is_coded(self) -> bool:
+        """Whether the caches hold codes."""
+        return self.k_scale is not None
+
+    @property
     def tensors(self) -> tuple[Tensor | None, ...]:
         """In the kernels' order."""
         return (self.k, self.v, self.k_scale, self.v_scale)

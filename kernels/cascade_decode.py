@@ -182,8 +182,8 @@ def cascade_decode(
     check_single_rows(q, seq_lens, query_start_loc)
     (rows, heads, dim), (_, kv_heads, size, _) = q.shape, k_cache.shape
     group, target, sequences = heads // kv_heads, target_of(q.device), len(seq_lens)
-    config = config or configure_cascade(dim, q.dtype, target)
-    decode_config = decode_config or configure_decode(dim, q.dtype, target)
+    config = config or configure_cascade(dim, q.dtype, target, cache.is_coded)
+    decode_config = decode_config or configure_decode(dim, q.dtype, target, cache.is_coded)
     check_per_sequence("shared_lens", shared_lens, seq_lens)
     check_shape("members", members, None, config.sequences(group))
     check_dtype("members", members, torch.int32)

@@ -35,8 +35,9 @@ def paged_decode(head_dim: int, group: int, kind: int = PLAIN) -> Callable[..., 
 
     Returns:
         `kernel(q, k_cache, v_cache, k_scale, v_scale, block_tables, rows, sequences, lengths,
-        begins, totals, tops, sums, scale, window, out)`, which attends single rows; the softmax is taken online (Milakov
-        and Gimelshein, 2018), so that a row can go on from where `cpu_cascade` left it:
+        begins, totals, tops, sums, scale, window, out)`, which attends single rows; the softmax is
+        taken online (Milakov and Gimelshein, 2018), so that a row can go on from where
+        `cpu_cascade` left it:
 
         q: [T, H, D] float32.
         k_cache, v_cache: [num_blocks, H_kv, P, D] float32, int8, or uint8 (e4m3); contiguous.

@@ -7,7 +7,7 @@ stand beside it, and whatever processor does it.
 
 Weights are laid out as they are read, `[O/32, K/4, 32, 4]`: 32 outputs by four columns are 128
 bytes, which two instructions multiply with four columns of a row (`cpu_int_dot`). Four bits lie two
-columns to a byte: `[O/32, K/8, 32, 4]`, columns 8i .. 8i+3 in the low halves and 8i+4 .. 8i+7 in the
+columns to a byte: `[O/32, K/8, 32, 4]`, columns 8i .. 8i+3 in the low halves, 8i+4 .. 8i+7 in the
 high ones. The torch reference is `minillm_serve.models.quantized`.
 """
 
@@ -63,7 +63,8 @@ def int_linear(bits: int, by_group: bool) -> Product:
         x_sums: [R, K/32] int32, of each group's codes.
         out: [R, O'] float32, contiguous, written; O' is at most O, and more than O - 32.
     """
-    tiles = {f"tile{rows}": _make_tile(bits, by_group, rows) for rows in (1, 2, 4, 6)}
+    # Those of more rows than registers hold are never called.
+    tiles = {f"tile{rows}": _make_tile(bits, by_group, min(rows, ROWS)) for rows in (1, 2, 4, 6)}
     kernel = bind(_int_linear, BITS=bits, BY_GROUP=int(by_group), **tiles)
     compiled: Product = njit(parallel=True, cache=True)(kernel)
     return compiled

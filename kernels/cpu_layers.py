@@ -3,7 +3,7 @@
 A step of one row takes thirty layers of nine operations, and for Python each takes about as long to
 call as to run. So what is between two attentions is one function here: output projection, norm,
 MLP, norm, the next layer's projection, and rotation. Where attention, too, is a kernel of ours on
-plain float32, a whole step is one function (`cpu_step`). Rows do not influence each other. The torch
+plain float32, a whole step is one function (`cpu_step`). Rows do not influence each other. The
 reference is `minillm_serve.models.transformer.DecoderLayer`.
 
 A model is given as a table of addresses, `[layers, FIELDS]` int64: what never changes is not
@@ -157,9 +157,9 @@ def _pointer(typing_context: Any, address: Any) -> Any:
 
 
 @njit(cache=True)
-def floats(address, count):
+def floats(address, count):  # type: ignore[no-untyped-def]
     """[count] float32 at an address."""
-    return carray(_pointer(address), (count,), np.float32)
+    return carray(_pointer(address), (count,), np.float32)  # type: ignore[call-arg] # by Numba
 
 
 @njit(cache=True)

@@ -51,7 +51,8 @@ def paged_prefill(head_dim: int, group: int, kind: int = PLAIN) -> Callable[...,
 
     Returns:
         `kernel(q, k_cache, v_cache, k_scale, v_scale, block_tables, sequences, rows, counts,
-        lengths, scale, window, out)`, which attends I tiles of up to `rows_per_tile(group)` consecutive rows:
+        lengths, scale, window, out)`, which attends I tiles of up to `rows_per_tile(group)`
+        consecutive rows:
 
         q: [T, H, D] float32.
         k_cache, v_cache: [num_blocks, H_kv, P, D] float32, int8, or uint8 (e4m3); contiguous.

@@ -89,15 +89,15 @@ def check_scales(
     A scale is [blocks, H_kv, P] float32, with slots dense.
     """
     coded = k_cache.element_size() == 1
-    for name, cache, scale in (("k", k_cache, k_scale), ("v", v_cache, v_scale)):
+    for name, codes, scale in (("k", k_cache, k_scale), ("v", v_cache, v_scale)):
         if (scale is not None) != coded:
             what = "codes, which need scales" if coded else "numbers, which have no scales"
-            raise ValueError(f"{name}_cache is {cache.dtype}, {what}: check {name}_scale")
+            raise ValueError(f"{name}_cache is {codes.dtype}, {what}: check {name}_scale")
         if scale is not None:
-            check_shape(f"{name}_scale", scale, *cache.shape[:3])
+            check_shape(f"{name}_scale", scale, *codes.shape[:3])
             check_dtype(f"{name}_scale", scale, torch.float32)
             check_rows_dense(f"{name}_scale", scale)
-            check_device(f"{name}_scale", scale, cache)
+            check_device(f"{name}_scale", scale, codes)
 
 
 def check_positive(name: str, value: float | None) -> None:

@@ -208,7 +208,7 @@ def paged_prefill(
         return out
     (rows, heads, dim), (_, kv_heads, size, _) = q.shape, k_cache.shape
     group, target = heads // kv_heads, target_of(q.device)
-    config = config or configure_prefill(dim, q.dtype, target)
+    config = config or configure_prefill(dim, q.dtype, target, cache.is_coded)
     constants = config.constants(group)
     pieces = rows // (constants["ROWS"] // group) + len(seq_lens)
     paged_prefill_kernel[(kv_heads, pieces)](

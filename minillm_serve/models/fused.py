@@ -1,7 +1,7 @@
 """The layers of a quantized model on a CPU, in a few calls: one a step, or one an attention.
 
-It computes what `transformer.DecoderLayer` does, with the same weights; a step of few rows spends its
-time on weights then, and not on calls.
+It computes what `transformer.DecoderLayer` does, with the same weights; a step of few rows spends
+its time on weights then, and not on calls.
 """
 
 from itertools import pairwise
@@ -91,9 +91,8 @@ def _attend(attend: Attend | FusedAttend, layer: Attention, qkv: Tensor) -> Tens
 
 def _unpacked(arrays: CacheArrays, count: int) -> tuple[object, ...]:
     """As `decode_layers` takes them, for the first layers."""
-    *before, rows, scale, windows = arrays
-    caches, *rest = before
-    return caches[:count], *rest, *rows, np.float32(scale), windows[:count]
+    fixed = (arrays.shape, arrays.slots, arrays.block_tables, *arrays.rows)
+    return arrays.caches[:count], *fixed, np.float32(arrays.scale), arrays.windows[:count]
 
 
 def _linears(layer: DecoderLayer) -> tuple[Linear, Linear, Linear, Linear]:

@@ -95,12 +95,12 @@ class Linear(Quantizable):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[T, in] -> [T, out]``."""
-        few_bits = self.quantized
-        if few_bits is None and len(x) <= FEW_ROWS:
-            few_bits = self.coded
-        if few_bits is None:
+        if self.quantized is not None:
+            product = self.quantized.linear(x)
+        elif self.coded is not None and len(x) <= FEW_ROWS:
+            product = self.coded.linear(x)
+        else:
             return F.linear(x, self.weight, self.bias)
-        product = few_bits.linear(x)
         return product if self.bias is None else product.add_(self.bias)
 
 

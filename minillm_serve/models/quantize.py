@@ -39,8 +39,8 @@ def choose_quantization(
     check_scheme(asked)
     if saved is not None and asked not in (None, saved):
         raise ValueError(
-            f"quantization={asked!r}, but the checkpoint was saved in {saved}: leave it out, or load "
-            "the checkpoint in floats"
+            f"quantization={asked!r}, but the checkpoint was saved in {saved}: leave it out, or "
+            "load one that is in floats"
         )
     asked = asked or saved
     if asked is None:
@@ -63,9 +63,9 @@ def choose_quantization(
 class Quantizer:
     """Turns filled layers of a model into quantized ones, and gives their values' memory back.
 
-    The rule for the embedding and the output head: they have 8 bits under every scheme (4 bits there
-    raise the embedded model's perplexity by 7 %), and where they are tied they stay one weight, in
-    memory once. Norms and biases stay as they are: they are few.
+    The rule for the embedding and the output head: they have 8 bits under every scheme (4 bits
+    there raise the embedded model's perplexity by 7 %), and where they are tied they stay one
+    weight, in memory once. Norms and biases stay as they are: they are few.
 
     Args:
         model: its layers are filled on the host.

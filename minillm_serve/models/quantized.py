@@ -1,12 +1,12 @@
 """Weights in 8 or 4 bits: what they are, in torch. This is the reference of every kernel on them.
 
-``int8``: signed numbers, one step an output channel; zero stays zero, and the largest magnitude of a
-channel is 127 steps. ``int4``: groups of 32 neighbours with a step and a start of their own, from
+``int8``: signed numbers, one step an output channel; zero stays zero, and the largest magnitude of
+a channel is 127 steps. ``int4``: groups of 32 neighbours with a step and a start of their own, from
 the group's lowest value to its highest, as in GGUF's Q4_1. The start costs half a bit a weight and
 is worth it: on the embedded model, steps around zero (Q4_0) raise perplexity by 26 % more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -59,11 +59,17 @@ class QuantizedWeight(NamedTuple):
 
     def rows(self, index: Tensor) -> "QuantizedWeight":
         """Some of the rows: int64 ``[R]`` -> a weight ``[R, I]``."""
-        return QuantizedWeight(*(None if part is None else part[index] for part in self))
+        return self._each(lambda part: part[index])
 
     def to(self, device: torch.device) -> "QuantizedWeight":
         """The same on a device."""
-        return QuantizedWeight(*(None if part is None else part.to(device) for part in self))
+        return self._each(lambda part: part.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "QuantizedWeight":
+        codes, steps, starts = self
+        return QuantizedWeight(
+            change(codes), change(steps), None if starts is None else change(starts)
+        )
 
     def linear(self, x: Tensor) -> Tensor:
         """``x W^T``: ``[R, I] -> [R, O]`` in x's dtype; rows do not influence each other."""
@@ -105,8 +111,12 @@ def quantize(weight: Tensor, scheme: str) -> QuantizedWeight:
 
 def join(parts: Sequence[QuantizedWeight]) -> QuantizedWeight:
     """The rows of several weights of one layout, one after the other."""
-    columns = zip(*parts, strict=True)
-    return QuantizedWeight(*(None if c[0] is None else torch.cat(c) for c in columns))
+    starts = [part.starts for part in parts if part.starts is not None]
+    return QuantizedWeight(
+        torch.cat([part.codes for part in parts]),
+        torch.cat([part.steps for part in parts]),
+        torch.cat(starts) if starts else None,
+    )
 
 
 def _by_channel(weight: Tensor) -> QuantizedWeight:

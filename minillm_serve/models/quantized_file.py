@@ -1,7 +1,7 @@
 """Checkpoints that are quantized already: written, and read without a detour through floats.
 
-A directory as any other model's (config, tokenizer, safetensors), whose ``config.json`` says so under
-``quantization_config``. Where a checkpoint has ``NAME.weight [O, I]`` in floats, this one has
+A directory as any other model's (config, tokenizer, safetensors), whose ``config.json`` says so
+under ``quantization_config``. Where a checkpoint has ``NAME.weight [O, I]`` in floats, this one has
 
     NAME.weight.codes     uint8 [O, I], or with 4 bits [O, I / 2]
     NAME.weight.steps     [O, G], float32 or float16
@@ -30,6 +30,8 @@ from minillm_serve.models.transformer import Transformer
 from minillm_serve.models.weights import Slot, slots
 
 FILE = "model.safetensors"
+#: Files that belong to a model beside its weights; of these, those that are written anew.
+_COMPANIONS, _OWN = (".json", ".jinja", ".txt", ".model"), ("config.json", "manifest.json")
 #: Of a quantized weight, in the order of its fields.
 PARTS = ("codes", "steps", "starts")
 
@@ -78,9 +80,8 @@ def save_quantized(model: Transformer, source: Path, target: Path, scheme: str) 
         raise ModelError("the model is not quantized: load it with quantization='int8' or 'int4'.")
     target.mkdir(parents=True, exist_ok=True)
     for file in source.iterdir():
-        if file.suffix in (".json", ".jinja", ".txt", ".model") and "safetensors" not in file.name:
-            if file.name not in ("config.json", "manifest.json"):
-                shutil.copy2(file, target / file.name)
+        if file.suffix in _COMPANIONS and file.name not in _OWN and "safetensors" not in file.name:
+            shutil.copy2(file, target / file.name)
     config = json.loads((source / "config.json").read_text("utf-8"))
     write_quantized(target, scheme, config, _weights(model))
 
@@ -124,9 +125,8 @@ def _fill(model: Transformer, shard: Any, file: Path, device: torch.device) -> N
     if model.config.tie_word_embeddings:
         model.lm_head.share(model.embedding)
     if left:
-        raise ModelError(
-            f"{file} has tensors that its config.json does not ask for: {sorted(left)[:6]}"
-        )
+        names = ", ".join(sorted(left)[:6])
+        raise ModelError(f"{file} has tensors that its config.json does not ask for: {names}.")
 
 
 def _read(

@@ -46,7 +46,7 @@ def resolve_model(
             A name that is both an embedded model's and a directory's is the former; write
             ``./name`` for the latter.
         progress: show progress bars on stderr.
-        quantization: of a GGUF only: one of `schemes.SCHEMES`, to have its codes in place of floats.
+        quantization: of a GGUF only: one of `schemes.SCHEMES`, to have its codes and not floats.
 
     Raises:
         ModelError: there is no such model, or it cannot be had.

@@ -42,7 +42,7 @@ def read_scheme(config: Mapping[str, Any]) -> str | None:
         )
     if scheme not in SCHEMES or said.get("format") != FORMAT:
         raise ModelError(
-            f"the checkpoint is quantized as {scheme!r} in format {said.get('format')!r}; known are "
-            f"{', '.join(SCHEMES)} in format {FORMAT}. Quantize the model again."
+            f"the checkpoint is quantized as {scheme!r} in format {said.get('format')!r}; known "
+            f"are {', '.join(SCHEMES)} in format {FORMAT}. Quantize the model again."
         )
     return str(scheme)

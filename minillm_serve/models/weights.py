@@ -181,10 +181,9 @@ def _same(head: Tensor, embedding: Embedding) -> bool:
     """Whether the embedding's weight came of these values."""
     if embedding.quantized is None:
         return torch.equal(head.to(embedding.weight), embedding.weight)
-    kept = embedding.quantized.rows(
-        torch.arange(len(head), device=embedding.quantized.codes.device)
-    )
-    again = quantize(head.to(embedding.weight.dtype), "int8").to(kept.codes.device)
+    device = embedding.quantized.codes.device
+    kept = embedding.quantized.rows(torch.arange(len(head), device=device))
+    again = quantize(head.to(embedding.weight.dtype), "int8").to(device)
     return torch.equal(kept.codes, again.codes) and torch.equal(kept.steps, again.steps)
 
 

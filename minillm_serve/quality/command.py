@@ -2,12 +2,12 @@
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from minillm_serve.cli_options import parse_bytes
-from minillm_serve.models.quantized import SCHEMES
+from minillm_serve.models.schemes import SCHEMES
 from minillm_serve.quality.measure import Plan, Setting, engine, measure_all
 from minillm_serve.quality.studies import Studies
 from minillm_serve.quality.table import kinds_table, table
@@ -46,12 +46,14 @@ def main(argv: Sequence[str]) -> int:
     )
     common = {"dtype": options.dtype, "device": options.device}
     if options.studies:
-        record = _study(options.model, plan, 64 if quick else options.study_tokens, common)
+        records = _study(options.model, plan, 64 if quick else options.study_tokens, common)
     else:
-        record = _measure(options.model, plan, settings(options), common)
+        records = iter([_measure(options.model, plan, settings(options), common)])
+    for record in records:  # whatever is there if it is stopped half-way
+        if options.output:
+            options.output.parent.mkdir(parents=True, exist_ok=True)
+            options.output.write_text(json.dumps(record, indent=1) + "\n")
     if options.output:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(record, indent=1) + "\n")
         print(f"written to {options.output}")
     return 0
 
@@ -131,7 +133,9 @@ def _print(record: dict[str, Any]) -> None:
     print("agreed: tokens before an answer's first difference from the reference's")
 
 
-def _study(model: str, plan: Plan, tokens: int, options: dict[str, Any]) -> dict[str, Any]:
+def _study(
+    model: str, plan: Plan, tokens: int, options: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
     llm = engine(model, Setting(), **options)
     studies = Studies(llm, list(llm.tokenizer.encode(plan.text)), tokens)
     found: dict[str, Any] = {
@@ -142,11 +146,11 @@ def _study(model: str, plan: Plan, tokens: int, options: dict[str, Any]) -> dict
     }
     for name, rows in (
         ("kv_ways", studies.kv_ways()),
-        ("algorithms", studies.algorithms(GRIDS)),
         ("bits", studies.bits()),
         ("layers", studies.layers()),
+        ("algorithms", studies.algorithms(GRIDS)),
         ("heads", studies.heads()),
     ):
         found[name] = list(rows)
         print(f"{name}: {len(found[name])} readings", flush=True)
-    return found
+        yield found

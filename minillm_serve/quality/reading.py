@@ -37,13 +37,18 @@ class Reading:
 
     Attributes:
         token_ids: the text.
-        hidden: [L, hidden] float, what the model made of each token, before its output head.
+        hidden: [L, hidden], what the model made of each token, before its output head.
         head: makes logits of it.
     """
 
     token_ids: tuple[int, ...]
     hidden: Tensor
     head: Callable[[Tensor], Tensor]
+
+    def with_logits(self) -> "Reading":
+        """The same, all logits [L, V] worked out: worth it if it is compared again and again."""
+        with torch.inference_mode():
+            return Reading(self.token_ids, self.head(self.hidden), lambda logits: logits)
 
     def log_probs(self, rows: slice) -> Tensor:
         """The distributions of the next token after some of the tokens: [R, V] float32."""

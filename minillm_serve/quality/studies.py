@@ -52,7 +52,7 @@ class Studies:
             )
         self.reader = Reader.of(llm)
         self.judged, self.learned = list(text[-tokens:]), list(text[: len(text) - tokens])
-        self.reference: Reading = self.reader.read(self.judged)
+        self.reference: Reading = self.reader.read(self.judged).with_logits()
         self._stretch = stretches(self.reader.model)
 
     def loss(
@@ -97,12 +97,14 @@ class Studies:
 
     def bits(self) -> Iterator[dict[str, Any]]:
         """Every number of bits for KV with every number of bits for weights (of the twin)."""
+        model = self.reader.model
         for weight_bits in WEIGHT_BITS:
             change = self.twin(Grid(weight_bits, GROUP)) if weight_bits else None
-            for kv_bits in KV_BITS:
-                store = storing(by_row(kv_bits)) if kv_bits else None
-                losses = self.loss(replace(self.reader, store=store), change)
-                yield {"kv_bits": kv_bits, "weight_bits": weight_bits, **_told(losses)}
+            with changed(model, change) if change is not None else nullcontext():
+                for kv_bits in KV_BITS:
+                    store = storing(by_row(kv_bits)) if kv_bits else None
+                    losses = self.loss(replace(self.reader, store=store))
+                    yield {"kv_bits": kv_bits, "weight_bits": weight_bits, **_told(losses)}
 
     def layers(self) -> Iterator[dict[str, Any]]:
         """One layer at a time: its keys and values, then its weights."""

@@ -1,4 +1,4 @@
-"""Whether a quantizer stores keys and values: a few round trips, with what is allowed to be lost."""
+"""Whether a quantizer stores keys and values: a few round trips, and what may be lost in them."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple

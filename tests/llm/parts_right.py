@@ -231,11 +231,32 @@ def my_accept(p, q, drafts, lengths, draws):
     return token_ids, counts
 
 
+class MyKVQuantizer:
+    """Row by row, in plain arithmetic."""
+
+    dtype = torch.int8
+
+    def quantize(self, x):
+        codes = torch.zeros(x.shape, dtype=torch.int8)
+        scales = torch.zeros(x.shape[:2])
+        for token in range(x.shape[0]):
+            for head in range(x.shape[1]):
+                largest = float(x[token, head].abs().max())
+                if largest > 0:
+                    scales[token, head] = largest / 127
+                    codes[token, head] = (x[token, head] * (127 / largest)).round()
+        return codes, scales
+
+    def dequantize(self, codes, scales):
+        return codes.float() * scales.unsqueeze(-1)
+
+
 RIGHT = {
     "kv_budget": my_kv_budget,
     "block_pool": MyBlockPool,
     "prefix_cache": MyPrefixCache,
     "attention": my_attention,
+    "kv_quantizer": MyKVQuantizer,
     "scheduler": MyScheduler,
     "admission": MyAdmission,
     "accept": my_accept,

@@ -73,6 +73,8 @@ def compare(
     with np.errstate(all="ignore"):
         for said, mistake in mistakes.items():
             wrong = np.broadcast_to(mistake(case), wanted.shape)
+            if wanted.dtype == np.int8:
+                wrong = wrong.astype(np.int64).astype(np.int8)
             if np.allclose(wrong, got, rtol=1e-3, atol=0, equal_nan=True):
                 message = said
                 break
@@ -168,37 +170,52 @@ CODE_DTYPES = {
 
 def codes(case: Case) -> Numbers:
     """The nearest whole number of steps; 0 where a step is 0."""
-    return _steps(case).round().astype(np.int8)
+    return steps_of(case).round().astype(np.int8)
 
 
-def _steps(case: Case) -> Numbers:
+def steps_of(case: Case) -> Numbers:
+    """x in steps of its row's scale, in float64."""
     step = case["scales"].double().numpy()[..., None]
     return np.asarray(rows_of(case) / np.where(step > 0, step, 1))
+
+
+# What learners' code makes of it: in float32, and what is beyond a byte wraps round.
+
+
+def _x(case: Case) -> Numbers:
+    return np.asarray(case["x"].numpy())
+
+
+def _step(case: Case) -> Numbers:
+    step = case["scales"].numpy()[..., None]
+    return np.where(step > 0, step, np.float32(1))
+
+
+def _rough(case: Case) -> Numbers:
+    return np.asarray(_x(case) / _step(case))
 
 
 _CODES: dict[str, Mistake] = {
     "numbers are cut off towards 0, as .to(torch.int8) does by itself. So all magnitudes shrink, "
     "by half a step on average, and every score of attention with them: .round() first": (
-        lambda c: np.trunc(_steps(c))
+        lambda c: np.trunc(_rough(c))
     ),
     "numbers are rounded down. Each error is small, but all have one sign, and a sum over many "
-    "tokens adds them up: round to the nearest": lambda c: np.floor(_steps(c)),
-    "numbers are rounded up: round to the nearest": lambda c: np.ceil(_steps(c)),
+    "tokens adds them up: round to the nearest": lambda c: np.floor(_rough(c)),
+    "numbers are rounded up: round to the nearest": lambda c: np.ceil(_rough(c)),
     "a half is added before it is cut off: that is right above 0, and wrong below it": (
-        lambda c: np.trunc(_steps(c) + 0.5)
+        lambda c: np.trunc(_rough(c) + 0.5)
     ),
     "numbers are rounded before they are divided: round what is left after the division": (
-        lambda c: np.trunc(rows_of(c).round() / np.where(_scale(c) > 0, _scale(c), 1))
+        lambda c: np.trunc(_x(c).round() / np.where(_step(c) > 0, _step(c), 1))
     ),
     "x is multiplied by its scale, and should be divided by it": (
-        lambda c: (rows_of(c) * _scale(c)).round()
+        lambda c: (_x(c) * _step(c)).round()
     ),
     "the codes are counted from the row's lowest number: a zero point that nobody keeps. A number "
-    "is code * scale": lambda c: (
-        (rows_of(c) - rows_of(c).min(-1, keepdims=True)) / _scale(c)
-    ).round(),
+    "is code * scale": lambda c: ((_x(c) - _x(c).min(-1, keepdims=True)) / _step(c)).round(),
     "all rows go by the scale of the first": (
-        lambda c: (rows_of(c) / c["scales"].double().numpy()[:1, :1, None]).round().clip(-128, 127)
+        lambda c: (_x(c) / c["scales"].numpy()[:1, :1, None]).round().clip(-128, 127)
     ),
 }
 
