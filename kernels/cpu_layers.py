@@ -157,9 +157,9 @@ def _pointer(typing_context: Any, address: Any) -> Any:
 
 
 @njit(cache=True)
-def floats(address, count):  # type: ignore[no-untyped-def]
+def floats(address, count):
     """[count] float32 at an address."""
-    return carray(_pointer(address), (count,), np.float32)  # type: ignore[call-arg] # by Numba
+    return carray(_pointer(address), (count,), np.float32)  # type: ignore[call-arg]
 
 
 @njit(cache=True)

@@ -1,10 +1,10 @@
 """Products with weights in 8 or 4 bits in Triton: w8a16 and w4a16.
 
-With few rows a product takes as long as its weight takes to read, so weights cross the memory bus as
-codes and become floats in registers, a tile at a time; the other factor stays in 16 bits. A weight
-of few outputs has too few tiles for all multiprocessors, so that the columns are split as well
-(split-K, as in CUTLASS); each piece is written by itself and they are added up in order, so a result
-does not depend on which program was first. The layout is that of `minillm_serve.models.quantized`.
+With few rows a product takes as long as its weight takes to read, so weights cross the memory bus
+as codes and become floats in registers, a tile at a time; the other factor stays in 16 bits. A
+weight of few outputs has too few tiles for all multiprocessors, so that the columns are split as
+well (split-K, as in CUTLASS); each piece is written by itself and they are added up in order, so a
+result does not depend on which program was first. `minillm_serve.models.quantized` has the layout.
 """
 
 from typing import NamedTuple
@@ -94,7 +94,7 @@ def w4a16_kernel(
 ):  # fmt: skip
     """Program (n, m, s), as above. A byte has columns 32 g + i (low) and 32 g + 16 + i (high).
 
-    So two products are taken, of the low halves and of the high ones, each with its own columns of x.
+    So two products are taken, of low halves and of high ones, each with columns of x of its own.
     """
     HALF: tl.constexpr = GROUP // 2
     BYTES: tl.constexpr = BLOCK_K // 2
@@ -110,7 +110,11 @@ def w4a16_kernel(
         k = turn * BLOCK_K + low_column
         b = turn * BYTES + byte
         g = turn * GROUPS + tl.arange(0, GROUPS)
-        x_mask, w_mask, g_mask = (m < num_rows)[:, None], (n < outputs)[:, None], (n < outputs)[:, None]
+        x_mask, w_mask, g_mask = (
+            (m < num_rows)[:, None],
+            (n < outputs)[:, None],
+            (n < outputs)[:, None],
+        )
         if not EVEN:
             x_mask, w_mask = x_mask & (k < columns)[None, :], w_mask & (b * 2 < columns)[None, :]
             g_mask = g_mask & (g * GROUP < columns)[None, :]
@@ -132,7 +136,12 @@ def w4a16_kernel(
 
 
 def quantized_linear(
-    x: Tensor, codes: Tensor, steps: Tensor, starts: Tensor | None = None, *, splits: int | None = None
+    x: Tensor,
+    codes: Tensor,
+    steps: Tensor,
+    starts: Tensor | None = None,
+    *,
+    splits: int | None = None,
 ) -> Tensor:
     """`x W^T`, summed up in fp32.
 
@@ -233,7 +242,7 @@ def compile_cases() -> list[CompileCase]:
             num_warps=warps(tiles.threads, target),
             num_stages=3,
             uses_dot=True,
-            load_bytes=16 if bits == 8 else 8,  # a row's four steps are 8 bytes
+            index_loads=0 if bits == 8 else 2,  # a row's four steps, and starts, by two threads
         )
         for target in TARGETS
         for bits in (8, 4)

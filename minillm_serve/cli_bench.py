@@ -8,6 +8,7 @@ from pathlib import Path
 SUBJECTS = {
     "throughput": "many requests at once, beside transformers",
     "latency": "one user alone, beside transformers",
+    "linear": "a matrix product by every way of reading few bytes",
     "kernels": "decode attention, each backend on one pool",
     "indirection": "attention over blocks of 1 to 256, beside contiguous memory",
     "profile": "where the time of a step goes",

@@ -47,9 +47,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
     group.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    group.add_argument(
-        "--quantization", choices=SCHEMES, help="keep the weights in 8 or 4 bits"
-    )
+    group.add_argument("--quantization", choices=SCHEMES, help="keep the weights in 8 or 4 bits")
     group.add_argument("--block-size", type=int, default=16, help="tokens a KV block")
     group.add_argument("--num-blocks", type=int, help="KV blocks in the pool")
     group.add_argument("--kv-cache-memory", type=parse_bytes, help="size of the pool, as in 1GiB")

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from minillm_serve.models.functional import on_gpu, triton_kernels
+
 #: Columns that share a step and a start, where they do not belong to a whole row.
 GROUP = 32
 #: The code of zero with 8 bits: codes are signed numbers, counted from -128.
@@ -73,6 +75,9 @@ class QuantizedWeight(NamedTuple):
 
     def linear(self, x: Tensor) -> Tensor:
         """``x W^T``: ``[R, I] -> [R, O]`` in x's dtype; rows do not influence each other."""
+        if on_gpu(x) and (kernels := triton_kernels("quantized_linear")) is not None:
+            product: Tensor = kernels.quantized_linear(x, *self)
+            return product
         return F.linear(x.float(), self.expand()).to(x.dtype)
 
 

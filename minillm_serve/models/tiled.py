@@ -5,11 +5,12 @@ factor is rounded to 8 bits in groups of 32 columns, so all of a product but its
 done in integers, four times as many at once as float32. What one row gives is the same to the last
 bit whatever rows stand beside it.
 
-Measured on 2 cores with AVX-512 VNNI (`benchmarks/README.md` has the table): the same code reads
-weights at the speed of memory for one row, and is several times as fast as `F.linear` for many, so
-there is one way of computing for all row counts. torch's own int8 products were left out:
-`quantized.linear_dynamic` has one scale for a whole batch, so that rows depend on each other, and
-`_weight_int8pack_mm` wants bfloat16 and loses to float32 beyond a few rows.
+The same code reads weights at the speed of memory for one row and is twice as fast as `F.linear` in
+float32 for many (`minillm-serve bench linear`; the table is in `benchmarks/README.md`), so there is
+one way of computing for all numbers of rows. torch's own were left out: `quantized.linear_dynamic`
+has one step for a whole batch, so that rows depend on each other, `_int_mm` wants one a row, which
+costs the embedded model 4 % of perplexity, and `_weight_int8pack_mm` loses to float32 beyond a few
+rows.
 """
 
 from typing import NamedTuple

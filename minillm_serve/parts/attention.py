@@ -141,7 +141,7 @@ class WatchedAttention(AttentionBackend):
         """See `AttentionBackend.run`."""
         given = (q, k_cache, v_cache, metadata, plan)
         # A backend of somebody's own need not know of scales, if it takes no such cache.
-        more = {} if scales is None else {"scales": scales}
+        more: dict[str, Any] = {} if scales is None else {"scales": scales}
         with self.part.blame("run"):
             out = self.backend.run(*given, scale=scale, window=window, **more)
         check_output(self.part, out, q)

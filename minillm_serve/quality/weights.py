@@ -82,7 +82,15 @@ class Grid:
         return codes.clamp(0, 2**self.bits - 1) * steps + starts
 
     def round(self, weight: Tensor) -> Tensor:
-        """Round to nearest (RTN): every weight by itself, [O, I]."""
+        """Round to nearest (RTN): every weight by itself, [O, I].
+
+        Raises:
+            ValueError: rows are no whole number of groups.
+        """
+        if weight.shape[1] % self.group:
+            raise ValueError(
+                f"rows of {weight.shape[1]} weights are no whole number of groups of {self.group}"
+            )
         groups = weight.reshape(len(weight), -1, self.group)
         return self.nearest(groups, *self.fit(groups)).view_as(weight)
 

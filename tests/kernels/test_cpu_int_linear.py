@@ -1,4 +1,4 @@
-"""Integer products on a CPU: the same number whatever the processor, the rows beside, the blocking."""
+"""Integer products on a CPU: the same bits whatever the processor, and whoever stands beside."""
 
 import os
 import subprocess

@@ -15,7 +15,7 @@ from minillm_serve.core import (
 
 def my_kv_budget(config, *, kv_cache_memory, block_size, dtype_bytes):
     token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * dtype_bytes
-    return kv_cache_memory // (token * block_size)
+    return int(kv_cache_memory // (token * block_size))
 
 
 class MyBlockPool:

@@ -1,13 +1,14 @@
 """Models in 8 and 4 bits: what is rounded, what it costs, what is kept, and how it is saved."""
 
 import json
-
 import subprocess
 import sys
 
 import pytest
 import torch
 
+from minillm_serve import LLM, SamplingParams
+from minillm_serve.models.cli import main
 from minillm_serve.models.errors import ModelError
 from minillm_serve.models.fused import FusedLayers
 from minillm_serve.models.layers import Linear
@@ -18,6 +19,7 @@ from minillm_serve.models.quantized_file import FILE, save_quantized
 from minillm_serve.models.resolve import resolve_model
 from minillm_serve.models.tiled import TiledWeight
 from minillm_serve.models.transformer import Transformer
+from tests.llm.tiny import save_tiny
 from tests.models.tiny import our_logits, prompt, random_model, save
 
 CPU = torch.device("cpu")
@@ -86,7 +88,9 @@ def test_a_weight_of_four_bits_is_found_again_exactly():
     codes = torch.randint(0, 16, (9, 64), dtype=torch.uint8)
     codes[:, ::32], codes[:, 1::32] = 0, 15
     steps, starts = drawn(9, 2).abs().half(), drawn(9, 2, seed=1).half()
-    weight = (codes.view(9, 2, 32) * steps.float()[..., None] + starts.float()[..., None]).flatten(1)
+    weight = (codes.view(9, 2, 32) * steps.float()[..., None] + starts.float()[..., None]).flatten(
+        1
+    )
     found = quantize(weight, "int4")
     assert torch.equal(found.codes, pack_columns(codes))
     assert torch.equal(found.expand(), weight)
@@ -218,6 +222,21 @@ def test_what_is_saved_is_loaded_again_to_the_last_bit(scheme, tied, tmp_path):
     assert size < model.nbytes + 20_000
 
 
+def test_the_shell_saves_what_an_engine_loads(tmp_path, capsys):
+    directory = save_tiny(tmp_path / "floats", **WIDE)
+    assert main(["quantize", str(directory), str(tmp_path / "few"), "--scheme", "int4"]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "few")
+    llm = LLM(tmp_path / "few", num_blocks=20)
+    params = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
+    (output,) = llm.generate(["hello"], params, use_tqdm=False)
+    assert len(output.outputs[0].token_ids) == 5
+    assert main(["quantize", str(directory), str(tmp_path / "few")]) == 1
+    with pytest.raises(ValueError, match="saved in int4"):
+        LLM(tmp_path / "few", quantization="int8")
+    with pytest.raises(ValueError, match="float32"):
+        LLM(tmp_path / "few", dtype="float64")
+
+
 def test_a_checkpoint_is_not_written_over_another(tmp_path):
     save(random_model("llama", **WIDE), tmp_path)
     with pytest.raises(ModelError, match="is there already"):
@@ -268,6 +287,14 @@ def test_what_cannot_go_together_is_refused_by_name_b125(asked, saved, dtype, de
 def test_compiled_layers_and_quantized_weights_are_refused_together():
     with pytest.raises(ValueError, match="compile=True"):
         choose_quantization("int8", None, torch.float32, CPU, compile=True)
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int4"])
+def test_on_a_gpu_a_triton_kernel_computes_the_same(scheme, monkeypatch):
+    weight, x = quantize(drawn(40, 64), scheme), drawn(3, 64, seed=1)
+    plain = weight.linear(x)
+    monkeypatch.setattr("minillm_serve.models.quantized.on_gpu", lambda x: True)
+    assert torch.allclose(weight.linear(x), plain, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.model

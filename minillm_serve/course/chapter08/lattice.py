@@ -57,6 +57,7 @@ def draw_codes(row: Tensor, shown: int = 16) -> Figure:
         _draw_levels(axes[0, column], levels(dtype) * scales.item(), row[:shown], name)
         off = (back - row)[:shown].numpy()
         axes[1, column].bar(range(shown), off, 0.7, color=plots.COLORS["wasted"])
+        axes[1, column].set_xticks(range(0, shown, 4))
         plots.label(axes[1, column], x="number of the row", y="error" if not column else None)
     most = max(abs(limit) for ax in axes[1] for limit in ax.get_ylim())
     for ax in axes[1]:

@@ -21,7 +21,7 @@ FULL = 16
 #: A scale in float32 for a row; a step and a start in float16 for a group of weights.
 ROW_BITS, GROUP_BITS = 32, 32
 #: Where it begins: KV, weights, tokens of a user.
-KV, WEIGHTS, CONTEXT = 0, 0, 4096
+KV, WEIGHTS, CONTEXT = 8, 8, 4096
 #: Divergences that are marked, with what they do to the likeliest token.
 MARKED = (0.01, 0.1)
 
@@ -112,11 +112,11 @@ class BitsQualityUsers:
         right = "the KV cache" if by_kv > by_weights else "the weights"
         share = system.weight_bytes(0) / system.memory
         return Predict(
-            f"{name}, all in 16 bits: room for {before:.0f} users of {CONTEXT:,} tokens. You may "
+            f"{name}, all in 16 bits: room for {int(before)} users of {CONTEXT:,} tokens. You may "
             "halve one thing, to 8 bits. Which brings more users?",
             answer=right,
             choices=("the KV cache", "the weights"),
-            explain=f"KV in 8 bits: {by_kv:.0f} users; weights in 8 bits: {by_weights:.0f}. The "
+            explain=f"KV in 8 bits: {int(by_kv)} users; weights in 8 bits: {int(by_weights)}. The "
             f"weights fill {share:.0%} of this memory, so half of them is more room than all users "
             "had. Where they fill less than two thirds it is the other way round.",
         )
@@ -144,11 +144,9 @@ class BitsQualityUsers:
         """What the picture shows, in words."""
         chosen, kl = SYSTEMS[system], self.record.kl(kv, weights)
         users, before = chosen.users(kv, weights, context), chosen.users(0, 0, context)
-        times = (
-            f", {users / before:.1f} times as many as in 16 bits"
-            if (kv or weights) and before >= 1
-            else ""
-        )
+        times = ""
+        if (kv or weights) and before >= 1:
+            times = f", {users / before:.1f} times as many as in 16 bits"
         moved = "nothing" if not kl else f"{self.record.changed(kl):.0%}"
         return (
             f"{system}: {int(users):,} users of {context:,} tokens{times}. What the model expects "
@@ -184,8 +182,9 @@ class BitsQualityUsers:
         for bound in MARKED:
             ax.axhline(bound, color=plots.COLORS["limit"], ls="--", lw=1)
             said = f"{self.record.changed(bound):.0%} of likeliest tokens change"
-            ax.text(1.0, bound * 1.1, said, transform=ax.get_yaxis_transform(), ha="right",
-                    fontsize=8.5, color=plots.COLORS["limit"])  # fmt: skip
+            ax.text(1.0, bound * 1.12, said, transform=ax.get_yaxis_transform(), ha="right",
+                    fontsize=8.5, color=plots.COLORS["limit"],
+                    bbox={"fc": "white", "ec": "none", "pad": 0.5, "alpha": 0.8})  # fmt: skip
         ax.set_yscale("log")
         ax.set_xlim(left=0)
         title = f"{at:,.1f} users at KL {self.record.kl(kv, weights):.2g}"
