@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-from benchmarks.report import Comparison, parser, positive
+from benchmarks.report import Comparison, add_quantization, parser, positive
 from benchmarks.systems import (
     System,
     load_transformers,
     ours,
+    ours_quantized,
     ours_without_codes,
     transformers_static,
     warm_up,
@@ -23,10 +24,12 @@ def main(argv: Sequence[str]) -> int:
         "--output-len", type=positive, default=128, help="tokens decoded (%(default)s)"
     )
     options.add_argument("--prompt-len", type=positive, default=1024, help="prefill (%(default)s)")
+    add_quantization(options)
     chosen = options.parse_args(argv)
     llm = LLM(chosen.model, dtype="float32")
     model = load_transformers(llm.model_path)
     systems = {
+        **ours_quantized(chosen.model, chosen.quantization),
         "ours": ours(llm),
         "ours, weights as float32": ours_without_codes(llm),
         "transformers": transformers_static(model, 1),

@@ -1,22 +1,26 @@
 """`minillm-serve bench profile`: where the time of a step goes, part by part."""
 
 import time
+from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from benchmarks.products import products_of, seconds_of
 from benchmarks.report import Comparison, parser, positive
-from benchmarks.systems import ours, warm_up
+from benchmarks.systems import System, ours, warm_up
 from benchmarks.workloads import Job, single, w1
 from minillm_serve import LLM
 from minillm_serve.core.engine import EngineCore
 from minillm_serve.core.scheduler import ContinuousScheduler
 from minillm_serve.models import layers, transformer
+from minillm_serve.models.schemes import SCHEMES
 from minillm_serve.models.transformer import Transformer
 from minillm_serve.runtime import torch_executor
 from minillm_serve.runtime.attention.cpu import CpuAttention
+from minillm_serve.runtime.torch_executor import TorchExecutor
 
 #: (owner, name, part). A part that runs inside another one is taken off the outer one.
 PARTS: list[tuple[Any, str, str]] = [
@@ -70,14 +74,62 @@ def stopwatch() -> Iterator[Stopwatch]:
         yield watch
 
 
+def share_outside(llm: LLM, run: System, steps: int, repeat: int) -> dict[str, list[float]]:
+    """Where the time of a step for one user goes, by subtraction.
+
+    A step of a quantized model is one function, so that there are no parts to put a watch on. Its
+    products are timed apart, on the same weights in the same order; so the processor's caches help
+    them no more than in a step.
+
+    Args:
+        llm: with quantized weights.
+        run: the same, as a system.
+        steps: tokens that are decoded.
+        repeat: how often.
+
+    Returns:
+        ms a step, ms for its products, and the share of a step that is none of theirs in percent.
+    """
+    executor = llm.engine.executor
+    assert isinstance(executor, TorchExecutor)
+    products, prompt = products_of(executor.model), single()[0].prompt
+    found: dict[str, list[float]] = {"step, ms": [], "products, ms": [], "outside of them, %": []}
+    for _ in range(repeat):
+        first = run([Job(prompt, 1)])
+        step = (run([Job(prompt, steps + 1)]) - first) / steps
+        inside = seconds_of(products)
+        for values, value in zip(
+            found.values(), (1e3 * step, 1e3 * inside, 100 * (1 - inside / step)), strict=True
+        ):
+            values.append(value)
+    return found
+
+
+def _profile_quantized(llm: LLM, run: System, chosen: Namespace) -> int:
+    warm_up([run], single())
+    steps = chosen.output_len or 127
+    title = f"one user, {chosen.quantization}: a step"
+    result = Comparison(title, "ms or %", share_outside(llm, run, steps, chosen.repeat), False)
+    print(title)
+    for part, median in result.medians.items():
+        values = result.values[part]
+        print(f"  {part:22} {median:6.2f}  [{min(values):.2f} .. {max(values):.2f}]")
+    if chosen.output:
+        result.save(chosen.output)
+    return 0
+
+
 def main(argv: Sequence[str]) -> int:
     """Profiles many users at once (W1) and one user alone."""
     options = parser("profile", __doc__)
     options.add_argument("--model", default="smollm2-135m")
     options.add_argument("--output-len", type=positive, help="shorten the outputs, to try it out")
+    options.add_argument("--quantization", choices=SCHEMES, help="weights in 8 or 4 bits")
     chosen = options.parse_args(argv)
-    llm = LLM(chosen.model, dtype="float32")
+    llm = LLM(chosen.model, dtype="float32", quantization=chosen.quantization)
     run = ours(llm)
+    if chosen.quantization:
+        return _profile_quantized(llm, run, chosen)
     warm_up([run], w1())
     for title, jobs in (("W1", w1()), ("one user", single())):
         if chosen.output_len:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from minillm_serve.models.schemes import SCHEMES
 from minillm_serve.stamp import stamp
 
 
@@ -88,6 +89,17 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 1")
     return int(text)
+
+
+def add_quantization(made: argparse.ArgumentParser) -> None:
+    """Which quantized weights to measure as well."""
+    made.add_argument(
+        "--quantization",
+        action="append",
+        choices=SCHEMES,
+        default=[],
+        help="also with weights in 8 or 4 bits; may be given twice",
+    )
 
 
 def parser(subject: str, description: str | None) -> argparse.ArgumentParser:

@@ -34,6 +34,14 @@ def ours(llm: LLM) -> System:
     return run
 
 
+def ours_quantized(model: str, schemes: list[str]) -> dict[str, System]:
+    """This engine on quantized weights, by name."""
+    return {
+        f"ours, {scheme}": ours(LLM(model, dtype="float32", quantization=scheme))
+        for scheme in schemes
+    }
+
+
 def ours_without_codes(llm: LLM) -> System:
     """This engine, reading every weight as float32: what it does for models that have no codes."""
     executor = llm.engine.executor

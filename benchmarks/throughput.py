@@ -2,8 +2,15 @@
 
 from collections.abc import Sequence
 
-from benchmarks.report import Comparison, parser, positive
-from benchmarks.systems import System, load_transformers, ours, transformers_static, warm_up
+from benchmarks.report import Comparison, add_quantization, parser, positive
+from benchmarks.systems import (
+    System,
+    load_transformers,
+    ours,
+    ours_quantized,
+    transformers_static,
+    warm_up,
+)
 from benchmarks.workloads import Job, w1, w2
 from minillm_serve import LLM
 
@@ -22,13 +29,16 @@ def main(argv: Sequence[str]) -> int:
     options.add_argument(
         "--sample", type=positive, default=6, help="requests served one at a time (%(default)s)"
     )
+    add_quantization(options)
     chosen = options.parse_args(argv)
     workload = WORKLOADS[chosen.workload]
     jobs = workload(chosen.requests) if chosen.requests else workload()
     llm = LLM(chosen.model, dtype="float32")
     without = LLM(chosen.model, dtype="float32", prefix_cache=None)
     model = load_transformers(llm.model_path)
+    quantized = ours_quantized(chosen.model, chosen.quantization)
     subjects: dict[str, tuple[System, list[Job]]] = {
+        **{name: (system, jobs) for name, system in quantized.items()},
         "ours": (ours(llm), jobs),
         "ours, no prefix cache": (ours(without), jobs),
         f"transformers, batches of {chosen.static}": (

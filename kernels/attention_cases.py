@@ -18,6 +18,10 @@ from minillm_serve.kernels.compile_case import SHORT_NAMES, TARGETS, CompileCase
 from minillm_serve.kernels.paged_decode import paged_decode_kernel
 from minillm_serve.kernels.paged_prefill import paged_prefill_kernel
 
+#: What kernels see of caches of codes: e4m3 as bare bytes.
+CODES = {"int8": "i8", "fp8": "u8"}
+#: A loop loads scales of a tile, a number a key: so many loads a thread at most.
+SCALE_LOADS = 8
 #: Query heads to a KV head, and the usual block.
 GROUP, BLOCK = 4, 16
 _BF16, _FP16, _FP32 = torch.bfloat16, torch.float16, torch.float32
@@ -49,14 +53,43 @@ def compile_cases() -> list[CompileCase]:
         cases.append(_decode_case(target, _BF16, 128, False, 128))
         cases.append(_after_prefix(_decode_case(target, _BF16, 128, False, BLOCK)))
         cases.append(_combine_case(target, 128))
+        cases += [_coded(case, kind) for kind in CODES for case in _coded_cases(target)]
     return cases
 
 
+def _coded_cases(target: str) -> list[CompileCase]:
+    """Of those kernels that are compiled for codes, too; each stands for the others of its kind."""
+    shape, wide = (_BF16, 128, False), (_BF16, 256, False)
+    return [
+        _decode_case(target, *shape, BLOCK, coded=True),
+        _prefill_case(target, *shape, coded=True),
+        _cascade_case(target, *shape, coded=True),
+        _decode_case(target, _FP16, 64, False, BLOCK, coded=True),
+        _prefill_case(target, *wide, coded=True),
+    ]
+
+
+def _coded(case: CompileCase, kind: str) -> CompileCase:
+    """The same over a cache of codes."""
+    given = {name: x for name, x in case.constexprs.items() if name not in ("ks_ptr", "vs_ptr")}
+    pointers = {**case.pointers, **dict.fromkeys(("k_ptr", "v_ptr"), CODES[kind])}
+    pointers |= dict.fromkeys(("ks_ptr", "vs_ptr"), "fp32")
+    return replace(
+        case,
+        name=f"{case.name} {kind}",
+        pointers=pointers,
+        constexprs=given,
+        index_loads=case.index_loads + SCALE_LOADS,
+        # The compiler gives values a layout for the matrix units in which fewer lie together.
+        load_bytes=4 if case.target.startswith("gfx") else 8,
+    )
+
+
 def _decode_case(
-    target: str, dtype: torch.dtype, dim: int, is_special: bool, size: int
+    target: str, dtype: torch.dtype, dim: int, is_special: bool, size: int, coded: bool = False
 ) -> CompileCase:
     """The usual launch is split; the special one is not, and writes its result itself."""
-    config = configure_decode(dim, dtype, target)
+    config = configure_decode(dim, dtype, target, coded)
     case = _case("paged_decode", paged_decode_kernel, target, dtype, dim, is_special, size, config)
     return replace(
         case,
@@ -83,8 +116,10 @@ def _after_prefix(case: CompileCase) -> CompileCase:
     return replace(case, name=name, pointers=pointers, constexprs=given)
 
 
-def _cascade_case(target: str, dtype: torch.dtype, dim: int, is_special: bool) -> CompileCase:
-    config = configure_cascade(dim, dtype, target)
+def _cascade_case(
+    target: str, dtype: torch.dtype, dim: int, is_special: bool, coded: bool = False
+) -> CompileCase:
+    config = configure_cascade(dim, dtype, target, coded)
     case = _case(
         "cascade_decode", cascade_decode_kernel, target, dtype, dim, is_special, BLOCK, config
     )
@@ -106,8 +141,10 @@ def _cascade_case(target: str, dtype: torch.dtype, dim: int, is_special: bool) -
     )
 
 
-def _prefill_case(target: str, dtype: torch.dtype, dim: int, is_special: bool) -> CompileCase:
-    config = configure_prefill(dim, dtype, target)
+def _prefill_case(
+    target: str, dtype: torch.dtype, dim: int, is_special: bool, coded: bool = False
+) -> CompileCase:
+    config = configure_prefill(dim, dtype, target, coded)
     case = _case(
         "paged_prefill", paged_prefill_kernel, target, dtype, dim, is_special, BLOCK, config
     )
@@ -146,6 +183,7 @@ def _case(
         constexprs={
             **tile_constants(dim, size, GROUP, dtype, target),
             **config.constants(GROUP),
+            **dict.fromkeys(("ks_ptr", "vs_ptr")),
             "HAS_WINDOW": is_special,
             "HAS_SOFTCAP": is_special,
         },

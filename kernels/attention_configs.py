@@ -88,29 +88,35 @@ class PrefillConfig(_Config):
         return {"ROWS": max(self.rows, next_power_of_2(group)), "TILE": self.tile}
 
 
-def configure_decode(head_dim: int, dtype: torch.dtype, target: str) -> DecodeConfig:
+def configure_decode(
+    head_dim: int, dtype: torch.dtype, target: str, coded: bool = False
+) -> DecodeConfig:
     """Cuts decode: a tile of keys is 16 KiB, whatever a head's size.
 
     With as much for values and two tiles in flight that is 64 KiB of shared memory: three programs
     fit on an H100's multiprocessor, and enough bytes are under way to hide the memory's latency.
-    AMD keeps what is in flight in registers, and has 64 KiB.
+    AMD keeps what is in flight in registers, and has 64 KiB. Codes take less room, so that three
+    tiles are in flight; a tile of theirs is no longer, since it becomes as many numbers.
 
     Args:
         head_dim: D, at most 256.
-        dtype: of q and the cache.
+        dtype: of q, and of the cache or of what its codes become.
         target: as `launch.target_of` says it.
+        coded: whether the cache holds codes of 8 bits.
     """
     if target == "cpu":
         return DecodeConfig(tile=64, num_warps=1, num_stages=1)
     row_bytes = padded(head_dim) * dtype.itemsize
     return DecodeConfig(
-        tile=min(16384 // row_bytes, 128),
+        tile=min(16384 // row_bytes, 64 if coded else 128),
         num_warps=8 if row_bytes >= 1024 else 4,  # more registers for the widest heads, in fp32
-        num_stages=2 if target.startswith("gfx") else 3,
+        num_stages=2 if target.startswith("gfx") else 4 if coded else 3,
     )
 
 
-def configure_cascade(head_dim: int, dtype: torch.dtype, target: str) -> CascadeConfig:
+def configure_cascade(
+    head_dim: int, dtype: torch.dtype, target: str, coded: bool = False
+) -> CascadeConfig:
     """Cuts the shared part of decode: its tiles of keys, under the rows of a whole warpgroup.
 
     A tile of 64 rows is 16 sequences of 4 heads each. More rows would read the prefix less often,
@@ -121,11 +127,12 @@ def configure_cascade(head_dim: int, dtype: torch.dtype, target: str) -> Cascade
         head_dim: D, at most 256.
         dtype: of q and the cache.
         target: as `launch.target_of` says it.
+        coded: see `configure_decode`.
     """
     if dtype == torch.float32 and target != "cpu":
         small = configure_prefill(head_dim, dtype, target)
         return CascadeConfig(small.tile, small.num_warps, small.num_stages, rows=small.rows)
-    decode = configure_decode(head_dim, dtype, target)
+    decode = configure_decode(head_dim, dtype, target, coded)
     # Beside the widest queries there is no room for a third tile in an RTX.
     stages = 2 if padded(head_dim) > 128 and target not in LARGE else decode.num_stages
     return CascadeConfig(decode.tile, decode.num_warps, min(stages, decode.num_stages), rows=64)
@@ -162,6 +169,17 @@ _PREFILL_AMD = (
     PrefillConfig(rows=128, tile=32, num_warps=4, num_stages=2),
     PrefillConfig(rows=64, tile=32, num_warps=4, num_stages=2),
 )
+#: Codes become numbers in registers, and those are what is short.
+_PREFILL_AMPERE_CODED = (
+    _PREFILL_AMPERE[0],
+    PrefillConfig(rows=64, tile=64, num_warps=8, num_stages=3),
+    PrefillConfig(rows=64, tile=32, num_warps=8, num_stages=3),
+)
+_PREFILL_LARGE_CODED = (
+    PrefillConfig(rows=128, tile=64, num_warps=8, num_stages=3),
+    PrefillConfig(rows=128, tile=64, num_warps=8, num_stages=3),
+    PrefillConfig(rows=64, tile=32, num_warps=8, num_stages=3),
+)
 #: fp32 serves checks, not speed. On NVIDIA it takes three products, whose parts all want registers.
 _PREFILL_FP32 = (
     PrefillConfig(rows=32, tile=32, num_warps=8, num_stages=2),
@@ -170,13 +188,16 @@ _PREFILL_FP32 = (
 )
 
 
-def configure_prefill(head_dim: int, dtype: torch.dtype, target: str) -> PrefillConfig:
+def configure_prefill(
+    head_dim: int, dtype: torch.dtype, target: str, coded: bool = False
+) -> PrefillConfig:
     """Cuts prefill: looked up by the width of heads and the kind of GPU.
 
     Args:
         head_dim: D, at most 256.
         dtype: of q and the cache.
         target: as `launch.target_of` says it.
+        coded: see `configure_decode`.
     """
     if target == "cpu":
         return PrefillConfig(rows=64, tile=64, num_warps=1, num_stages=1)
@@ -184,6 +205,8 @@ def configure_prefill(head_dim: int, dtype: torch.dtype, target: str) -> Prefill
         table = _PREFILL_FP32
     elif target.startswith("gfx"):
         table = _PREFILL_AMD
+    elif coded:
+        table = _PREFILL_LARGE_CODED if target in LARGE else _PREFILL_AMPERE_CODED
     else:
         table = _PREFILL_LARGE if target in LARGE else _PREFILL_AMPERE
     width = padded(head_dim)

@@ -1,14 +1,16 @@
 """What the launchers of the attention kernels share: checks, and compile-time arguments."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton.language as tl
+from minillm_serve.kernels.kv_codes import LARGEST, as_codes
 from minillm_serve.kernels.launch import (
     TRITON_TYPES,
     check_device,
     check_dtype,
     check_rows_dense,
+    check_scales,
     check_shape,
     check_tensors,
     next_power_of_2,
@@ -58,12 +60,57 @@ def check_attention(
         check_dtype(name, tensor, torch.int32)
         check_rows_dense(name, tensor)
     check_dtype("q", q, *TRITON_TYPES)
+    check_dtype("out", out, q.dtype)
     for name, tensor in {"k_cache": k_cache, "v_cache": v_cache, "out": out}.items():
-        check_dtype(name, tensor, q.dtype)
         check_rows_dense(name, tensor)
     check_rows_dense("q", q)
     check_tensors(kernel, q, k_cache=k_cache, v_cache=v_cache, out=out, **indices)
     return out
+
+
+class Cache(NamedTuple):
+    """Keys and values as the kernels take them, checked; scales only of codes."""
+
+    k: Tensor
+    v: Tensor
+    k_scale: Tensor | None
+    v_scale: Tensor | None
+
+    @classmethod
+    def check(
+        cls,
+        q: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        k_scale: Tensor | None,
+        v_scale: Tensor | None,
+    ) -> "Cache":
+        """Checks that the caches are like q, or hold codes with scales.
+
+        Raises:
+            ValueError: saying what does not fit.
+        """
+        check_scales(k_cache, v_cache, k_scale, v_scale)
+        for name, cache in {"k_cache": k_cache, "v_cache": v_cache}.items():
+            check_dtype(name, cache, *([q.dtype] if k_scale is None else LARGEST))
+        return cls(as_codes(k_cache), as_codes(v_cache), k_scale, v_scale)
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether the caches hold codes."""
+        return self.k_scale is not None
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """In the kernels' order."""
+        return (self.k, self.v, self.k_scale, self.v_scale)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Of blocks, heads and slots, keys' and values'; then of the scales' blocks and heads."""
+        scales = (self.k_scale, self.v_scale)
+        steps = [s for scale in scales for s in ((0, 0) if scale is None else scale.stride()[:2])]
+        return (*self.k.stride()[:3], *self.v.stride()[:3], *steps)
 
 
 def check_single_rows(q: Tensor, seq_lens: Tensor, query_start_loc: Tensor | None) -> None:

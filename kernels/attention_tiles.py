@@ -81,7 +81,9 @@ def soft_cap(scores, cap):
 
 
 @triton.jit
-def fold_tile(scores, v, highest, total, acc, MAY_BE_EMPTY: tl.constexpr, PRECISION: tl.constexpr):
+def fold_tile(
+    scores, v, v_scales, highest, total, acc, MAY_BE_EMPTY: tl.constexpr, PRECISION: tl.constexpr
+):
     """Folds a tile into the state of its rows: the online softmax (Milakov and Gimelshein, 2018).
 
     The state is the highest score so far, the sum of weights 2^(score - highest), and the sum of
@@ -90,6 +92,7 @@ def fold_tile(scores, v, highest, total, acc, MAY_BE_EMPTY: tl.constexpr, PRECIS
     Args:
         scores: [ROWS, TILE] fp32, in units of log 2; -inf where a row does not see a position.
         v: [TILE, D_PADDED].
+        v_scales: [TILE] fp32, what each row of v is to be multiplied by; None where it is not.
         highest: [ROWS] fp32.
         total: [ROWS] fp32.
         acc: [ROWS, D_PADDED] fp32.
@@ -103,5 +106,7 @@ def fold_tile(scores, v, highest, total, acc, MAY_BE_EMPTY: tl.constexpr, PRECIS
     shrink = tl.exp2(highest - base)
     weights = tl.exp2(scores - base[:, None])
     total = total * shrink + tl.sum(weights, axis=1)
+    if v_scales is not None:
+        weights *= v_scales[None, :]
     acc = tl.dot(weights.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
     return top, total, acc

@@ -26,6 +26,7 @@ from minillm_serve.kernels.attention_configs import (
     configure_decode,
 )
 from minillm_serve.kernels.attention_launch import (
+    Cache,
     check_attention,
     check_per_sequence,
     check_single_rows,
@@ -48,11 +49,12 @@ from torch import Tensor
 
 @triton.jit(do_not_specialize=["num_splits", "stride_table", "stride_lse_split"])
 def cascade_decode_kernel(
-    q_ptr, k_ptr, v_ptr, table_ptr, members_ptr, lens_ptr, starts_ptr, o_ptr, lse_ptr,
-    scale, softcap, num_splits,
+    q_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, table_ptr, members_ptr, lens_ptr, starts_ptr,
+    o_ptr, lse_ptr, scale, softcap, num_splits,
     stride_q_row, stride_q_head,
     stride_k_block, stride_k_head, stride_k_slot,
     stride_v_block, stride_v_head, stride_v_slot,
+    stride_ks_block, stride_ks_head, stride_vs_block, stride_vs_head,
     stride_o_split, stride_o_sequence, stride_o_head,
     stride_table, stride_lse_split, stride_lse_sequence,
     D: tl.constexpr, D_PADDED: tl.constexpr, P: tl.constexpr,
@@ -90,11 +92,15 @@ def cascade_decode_kernel(
     highest = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, D_PADDED], tl.float32)
+    if ks_ptr is not None:
+        ks_ptr += kv_head * stride_ks_head
+        vs_ptr += kv_head * stride_vs_head
     highest, total, acc = attend(
-        q, k_ptr + kv_head * stride_k_head, v_ptr + kv_head * stride_v_head,
+        q, k_ptr + kv_head * stride_k_head, v_ptr + kv_head * stride_v_head, ks_ptr, vs_ptr,
         table_ptr + first * stride_table, last, highest, total, acc,
         begin, end, scale, softcap, 0,
         stride_k_block, stride_k_slot, stride_v_block, stride_v_slot,
+        stride_ks_block, stride_vs_block,
         D, D_PADDED, P, TILE, True, False, HAS_SOFTCAP, COMPUTE, PRECISION,
     )  # fmt: skip
 
@@ -124,6 +130,8 @@ def cascade_decode(
     scale: float,
     max_seq_len: int,
     max_shared_len: int,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
     query_start_loc: Tensor | None = None,
     softcap: float | None = None,
     num_splits: tuple[int, int] | None = None,
@@ -149,6 +157,8 @@ def cascade_decode(
         max_seq_len: the most that seq_lens may hold.
         max_shared_len: the most that shared_lens may hold; both decide only how far contexts are
             split.
+        k_scale: see q.
+        v_scale: see q.
         query_start_loc: see q.
         softcap: see q.
         num_splits: pieces that prefixes and that what follows them are cut into, if not to be
@@ -167,12 +177,13 @@ def cascade_decode(
     out = check_attention(
         cascade_decode_kernel, q, k_cache, v_cache, block_tables, seq_lens, query_start_loc, out
     )
+    cache = Cache.check(q, k_cache, v_cache, k_scale, v_scale)
     check_positive("softcap", softcap)
     check_single_rows(q, seq_lens, query_start_loc)
     (rows, heads, dim), (_, kv_heads, size, _) = q.shape, k_cache.shape
     group, target, sequences = heads // kv_heads, target_of(q.device), len(seq_lens)
-    config = config or configure_cascade(dim, q.dtype, target)
-    decode_config = decode_config or configure_decode(dim, q.dtype, target)
+    config = config or configure_cascade(dim, q.dtype, target, cache.is_coded)
+    decode_config = decode_config or configure_decode(dim, q.dtype, target, cache.is_coded)
     check_per_sequence("shared_lens", shared_lens, seq_lens)
     check_shape("members", members, None, config.sequences(group))
     check_dtype("members", members, torch.int32)
@@ -185,15 +196,15 @@ def cascade_decode(
     part_o = q.new_empty(shared + own, sequences, heads, dim, dtype=torch.float32)
     part_lse = part_o.new_full((shared + own, sequences, heads), -math.inf)
     cascade_decode_kernel[(kv_heads, len(members), shared)](
-        q, k_cache, v_cache, block_tables, members.contiguous(), shared_lens, query_start_loc,
+        q, *cache.tensors, block_tables, members.contiguous(), shared_lens, query_start_loc,
         part_o, part_lse, scale, softcap or 0.0, shared,
-        *q.stride()[:2], *k_cache.stride()[:3], *v_cache.stride()[:3], *part_o.stride()[:3],
+        *q.stride()[:2], *cache.strides, *part_o.stride()[:3],
         block_tables.stride(0), *part_lse.stride()[:2], HAS_SOFTCAP=softcap is not None,
         **tile_constants(dim, size, group, q.dtype, target),
         **config.constants(group), **config.compiler_options(),
     )  # fmt: skip
     launch_decode(
-        q, k_cache, v_cache, block_tables, seq_lens, query_start_loc, shared_lens,
+        q, cache, block_tables, seq_lens, query_start_loc, shared_lens,
         part_o[shared:], part_lse[shared:],
         scale=scale, window=None, softcap=softcap, is_split=True, config=decode_config,
     )  # fmt: skip

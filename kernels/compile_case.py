@@ -41,6 +41,7 @@ class CompileCase:
         uses_dot: the target's matrix instruction must appear.
         wide_loads: bytes that its loops load (all of it, if it has none) must come 16 at a time,
             nearly all of them.
+        load_bytes: so many bytes at a time are enough, where 16 are out of reach.
         index_loads: 4-byte loads in its loops, per thread, that are not counted there, since they
             fetch an index or a number a row.
         strides_of_16: False to see what is lost where strides are not known to be multiples of 16.
@@ -56,6 +57,7 @@ class CompileCase:
     num_stages: int = 2
     uses_dot: bool = False
     wide_loads: bool = True
+    load_bytes: int = 16
     index_loads: int = 0
     strides_of_16: bool = True
 

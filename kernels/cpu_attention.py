@@ -8,33 +8,40 @@ result. The torch reference is `minillm_serve.runtime.attention.naive`.
 import math
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
+from minillm_serve.kernels.cpu_kv_codes import PLAIN, make_unpack
 from minillm_serve.kernels.cpu_math import FAST, bind, exp_nonpositive, prefetch
 from numba import njit, prange
 
 LINE_BYTES = 64
 #: Rows of a block that are worked on together; blocks may be smaller or larger.
 TILE = 16
-#: Compile-time constants of the functions below, bound by `paged_decode`: D and H / H_kv.
-HEAD_DIM = GROUP = 0
+#: Compile-time constants of the functions below, bound by `paged_decode`: D, H / H_kv, and what the
+#: cache holds.
+HEAD_DIM = GROUP = KIND = 0
+unpack: Any = None
 
 
 @cache
-def paged_decode(head_dim: int, group: int) -> Callable[..., None]:
+def paged_decode(head_dim: int, group: int, kind: int = PLAIN) -> Callable[..., None]:
     """Builds the decode kernel for heads of one shape.
 
     Args:
         head_dim: D.
         group: query heads that share a KV head, H / H_kv.
+        kind: what the cache holds, see `cpu_kv_codes`.
 
     Returns:
-        `kernel(q, k_cache, v_cache, block_tables, rows, sequences, lengths, begins, totals, tops,
-        sums, scale, window, out)`, which attends single rows; the softmax is taken online (Milakov
-        and Gimelshein, 2018), so that a row can go on from where `cpu_cascade` left it:
+        `kernel(q, k_cache, v_cache, k_scale, v_scale, block_tables, rows, sequences, lengths,
+        begins, totals, tops, sums, scale, window, out)`, which attends single rows; the softmax is
+        taken online (Milakov and Gimelshein, 2018), so that a row can go on from where
+        `cpu_cascade` left it:
 
         q: [T, H, D] float32.
-        k_cache, v_cache: [num_blocks, H_kv, P, D] float32, contiguous.
+        k_cache, v_cache: [num_blocks, H_kv, P, D] float32, int8, or uint8 (e4m3); contiguous.
+        k_scale, v_scale: [num_blocks, H_kv, P] float32, of the codes in 8 bits; else anything.
         block_tables: [S, W] int32.
         rows: [B] int64, rows of q and out; in an order that splits the work evenly.
         sequences: [B] int64, each row's sequence.
@@ -47,23 +54,24 @@ def paged_decode(head_dim: int, group: int) -> Callable[..., None]:
         window: int64, most tokens a row may see.
         out: [T, H, D] float32, contiguous; the given rows are written.
     """
-    shape = {"HEAD_DIM": head_dim, "GROUP": group}
+    shape = {"HEAD_DIM": head_dim, "GROUP": group, "KIND": kind}
     # Apart from the loop over blocks and from each other: inlined there, they come out slower.
     helpers = {
         function.__name__: njit(fastmath=FAST)(bind(function, **shape))
         for function in (_score, _weigh, _add_values)
     }
-    kernel = bind(_paged_decode, **shape, **helpers)
+    kernel = bind(_paged_decode, **shape, **helpers, unpack=make_unpack(kind, head_dim))
     compiled: Callable[..., None] = njit(parallel=True, fastmath=FAST, cache=True)(kernel)
     return compiled
 
 
 def _paged_decode(
-    q, k_cache, v_cache, block_tables, rows, sequences, lengths, begins, totals, tops, sums,
-    scale, window, out,
+    q, k_cache, v_cache, k_scale, v_scale, block_tables, rows, sequences, lengths, begins,
+    totals, tops, sums, scale, window, out,
 ):  # fmt: skip
     kv_heads, size = k_cache.shape[1], k_cache.shape[2]
-    tile_bytes = min(TILE, size) * HEAD_DIM * 4
+    width = 1 if KIND else 4
+    tile_bytes = min(TILE, size) * HEAD_DIM * width
     k_address, v_address = k_cache.ctypes.data, v_cache.ctypes.data
     # An item is one row and one KV head, with all query heads that share it.
     for item in prange(len(rows) * kv_heads):
@@ -76,6 +84,8 @@ def _paged_decode(
         highest = np.full(GROUP, -np.inf, np.float32)
         weight_sum = np.zeros(GROUP, np.float32)
         scores = np.zeros((GROUP, TILE), np.float32)
+        k_numbers = np.empty((TILE if KIND else 0, HEAD_DIM), np.float32)
+        v_numbers = np.empty((TILE if KIND else 0, HEAD_DIM), np.float32)
         if begins[index] > 0:
             total[:] = totals[sequence, group]
             highest[:] = tops[sequence, group]
@@ -85,18 +95,24 @@ def _paged_decode(
         for b in range(first // size, num_blocks):
             # The next block lies anywhere in memory, where no processor would guess it.
             ahead = np.int64(table[min(b + 1, num_blocks - 1)])
-            offset = (ahead * kv_heads + head) * size * HEAD_DIM * 4
+            offset = (ahead * kv_heads + head) * size * HEAD_DIM * width
             for line in range(0, tile_bytes, LINE_BYTES):
                 prefetch(k_address + offset + line)
                 prefetch(v_address + offset + line)
-            keys, values = k_cache[table[b], head], v_cache[table[b], head]
+            k_page, v_page = k_cache[table[b], head], v_cache[table[b], head]
+            # Without codes there are no scales, and nobody looks at these.
+            place = table[b] if KIND else 0
+            k_scales = k_scale[place, head if KIND else 0]
+            v_scales = v_scale[place, head if KIND else 0]
             # Positions begin .. end-1 of this block are seen, a tile at a time.
             begin, end = max(0, first - b * size), min(size, length - b * size)
             for start in range(begin, end, TILE):
                 count = min(TILE, end - start)
-                _score(queries, keys[start:], count, scale, scores)
+                keys = unpack(k_page, k_scales, start, count, k_numbers)
+                _score(queries, keys, count, scale, scores)
                 _weigh(scores, count, highest, weight_sum, total)
-                _add_values(scores, values[start:], count, total)
+                values = unpack(v_page, v_scales, start, count, v_numbers)
+                _add_values(scores, values, count, total)
         for g in range(GROUP):
             for d in range(HEAD_DIM):
                 out[row, head * GROUP + g, d] = total[g, d] / weight_sum[g]

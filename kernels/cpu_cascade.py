@@ -12,30 +12,33 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from minillm_serve.kernels.cpu_kv_codes import PLAIN
 from minillm_serve.kernels.cpu_prefill import CHUNK, LOWEST, QUERIES, bind_tiles
 from numba import prange
 
 #: Bound by `bind_tiles`; see there.
-HEAD_DIM = GROUP = SHARE = 1
+HEAD_DIM = GROUP = SHARE = SCRATCH = 1
 score: Any = None
 weigh: Any = None
 add: Any = None
 
 
 @cache
-def shared_prefix(head_dim: int, group: int) -> Callable[..., None]:
+def shared_prefix(head_dim: int, group: int, kind: int = PLAIN) -> Callable[..., None]:
     """Builds the kernel for heads of one shape.
 
     Args:
         head_dim: D.
         group: query heads that share a KV head, H / H_kv.
+        kind: what the cache holds, see `cpu_kv_codes`.
 
     Returns:
-        `kernel(q, k_cache, v_cache, block_tables, members, rows, lengths, scale, totals, tops,
-        sums)`, which attends N tiles of up to `rows_per_tile(group)` sequences:
+        `kernel(q, k_cache, v_cache, k_scale, v_scale, block_tables, members, rows, lengths, scale,
+        totals, tops, sums)`, which attends N tiles of up to `rows_per_tile(group)` sequences:
 
         q: [T, H, D] float32.
-        k_cache, v_cache: [num_blocks, H_kv, P, D] float32, contiguous.
+        k_cache, v_cache: [num_blocks, H_kv, P, D] float32, int8, or uint8 (e4m3); contiguous.
+        k_scale, v_scale: [num_blocks, H_kv, P] float32, of the codes in 8 bits; else anything.
         block_tables: [S, W] int32.
         members: [N, rows_per_tile(group)] int32, each tile's sequences, then -1; the first one's
             table names the blocks.
@@ -47,13 +50,14 @@ def shared_prefix(head_dim: int, group: int) -> Callable[..., None]:
         tops: [S, H] float32, written: the highest scores;
         sums: [S, H] float32, written: the sums of the weights.
     """
-    return bind_tiles(_shared_prefix, head_dim, group, {"_load": _load, "_store": _store})
+    return bind_tiles(_shared_prefix, head_dim, group, kind, {"_load": _load, "_store": _store})
 
 
 def _shared_prefix(
-    q, k_cache, v_cache, block_tables, members, rows, lengths, scale, totals, tops, sums
-):
-    kv_heads, size = k_cache.shape[1], k_cache.shape[2]
+    q, k_cache, v_cache, k_scale, v_scale, block_tables, members, rows, lengths, scale,
+    totals, tops, sums,
+):  # fmt: skip
+    kv_heads = k_cache.shape[1]
     pieces = (GROUP + SHARE - 1) // SHARE
     # Heads go first: a thread then reads one head's prefix for tile after tile, out of its cache.
     for item in prange(kv_heads * len(members) * pieces):
@@ -68,11 +72,12 @@ def _shared_prefix(
         highest = np.full(QUERIES, LOWEST, np.float32)
         weight_sum = np.zeros(QUERIES, np.float32)
         weights = np.zeros((CHUNK, QUERIES), np.float32)
+        numbers = np.empty((SCRATCH, HEAD_DIM), np.float32)
         for start in range(0, length, CHUNK):
             stop = min(start + CHUNK, length)
-            score(k_cache.ctypes.data, table, start, stop, head, kv_heads, size, queries, weights)
+            score(k_cache, k_scale, table, start, stop, head, queries, weights, numbers)
             weigh(weights, stop - start, highest, weight_sum, total)
-            add(v_cache.ctypes.data, table, start, stop, head, kv_heads, size, weights, total)
+            add(v_cache, v_scale, table, start, stop, head, weights, total, numbers)
         _store(total, highest, weight_sum, members[tile], first_head, heads, totals, tops, sums)
 
 

@@ -41,13 +41,23 @@ def bind(function: Callable[..., Any], **constants: Any) -> Callable[..., Any]:
 
 
 @intrinsic
-def _float_from_bits(typing_context: Any, bits: Any) -> Any:
+def float_from_bits(typing_context: Any, bits: Any) -> Any:
     """The float32 that has these 32 bits."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
 
     return types.float32(types.int32), codegen
+
+
+@intrinsic
+def bits_of_float(typing_context: Any, x: Any) -> Any:
+    """The 32 bits of a float32."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.int32(types.float32), codegen
 
 
 @intrinsic
@@ -72,6 +82,6 @@ def exp_nonpositive(x):
     n = np.floor(x * _LOG2_E + _HALF)
     r = x - n * _LN2_HIGH - n * _LN2_LOW
     series = _ONE + r * (_ONE + r * (_C2 + r * (_C3 + r * (_C4 + r * (_C5 + r * (_C6 + r * _C7))))))
-    return series * _float_from_bits(  # type: ignore[call-arg] # Numba adds the first argument
+    return series * float_from_bits(  # type: ignore[call-arg] # Numba adds the first argument
         (np.int32(n) + np.int32(127)) << np.int32(23)
     )

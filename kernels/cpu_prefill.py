@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from minillm_serve.kernels.cpu_kv_codes import PLAIN, make_unpack
 from minillm_serve.kernels.cpu_math import FAST, bind, exp_nonpositive
 from minillm_serve.kernels.cpu_vectors import (
     FLOAT,
@@ -40,19 +41,22 @@ def rows_per_tile(group: int) -> int:
 
 
 @cache
-def paged_prefill(head_dim: int, group: int) -> Callable[..., None]:
+def paged_prefill(head_dim: int, group: int, kind: int = PLAIN) -> Callable[..., None]:
     """Builds the kernel for heads of one shape.
 
     Args:
         head_dim: D.
         group: query heads that share a KV head, H / H_kv.
+        kind: what the cache holds, see `cpu_kv_codes`.
 
     Returns:
-        `kernel(q, k_cache, v_cache, block_tables, sequences, rows, counts, lengths, scale, window,
-        out)`, which attends I tiles of up to `rows_per_tile(group)` consecutive rows:
+        `kernel(q, k_cache, v_cache, k_scale, v_scale, block_tables, sequences, rows, counts,
+        lengths, scale, window, out)`, which attends I tiles of up to `rows_per_tile(group)`
+        consecutive rows:
 
         q: [T, H, D] float32.
-        k_cache, v_cache: [num_blocks, H_kv, P, D] float32, contiguous.
+        k_cache, v_cache: [num_blocks, H_kv, P, D] float32, int8, or uint8 (e4m3); contiguous.
+        k_scale, v_scale: [num_blocks, H_kv, P] float32, of the codes in 8 bits; else anything.
         block_tables: [S, W] int32.
         sequences: [I] int64, each tile's sequence; in an order that splits the work evenly.
         rows: [I] int64, its first row in q and out.
@@ -63,7 +67,7 @@ def paged_prefill(head_dim: int, group: int) -> Callable[..., None]:
         out: [T, H, D] float32, contiguous; the tiles' rows are written.
     """
     return bind_tiles(
-        _paged_prefill, head_dim, group, {"_load": _load, "_store": _store}, _mask=njit(_mask)
+        _paged_prefill, head_dim, group, kind, {"_load": _load, "_store": _store}, _mask=njit(_mask)
     )
 
 
@@ -71,42 +75,53 @@ def bind_tiles(
     kernel: Callable[..., None],
     head_dim: int,
     group: int,
+    kind: int,
     helpers: dict[str, Callable[..., Any]],
     **ready: Any,
 ) -> Callable[..., None]:
     """Compiles a kernel that folds chunks of positions into tiles of queries.
 
     Args:
-        kernel: may use HEAD_DIM, GROUP, SHARE, `score`, `weigh` and `add`.
+        kernel: may use HEAD_DIM, GROUP, SHARE, SCRATCH, `score`, `weigh` and `add`.
         head_dim: D.
         group: H / H_kv.
+        kind: what the cache holds.
         helpers: further functions of it, to be bound to the same shape.
         ready: what else its global names mean.
     """
-    shape = {"HEAD_DIM": head_dim, "GROUP": group, "SHARE": min(group, QUERIES)}
-    page = njit(bind(_page, **shape))
-    for name, chunk, adds in (("score", _score, False), ("add", _add, True)):
+    scratch = CHUNK if kind else 0
+    shape = {"HEAD_DIM": head_dim, "GROUP": group, "SHARE": min(group, QUERIES), "SCRATCH": scratch}
+    if kind:
+        score, add = _score_codes, _add_codes
+        reach = {"read": njit(bind(_read, unpack=make_unpack(kind, head_dim)))}
+    else:
+        score, add, reach = _score, _add, {"_page": njit(bind(_page, **shape))}
+    for name, chunk, adds in (("score", score, False), ("add", add, True)):
         product = njit(bind(_product, many=_panel(SUMS, adds), one=_panel(1, adds)))
-        ready[name] = njit(bind(chunk, **shape, _page=page, product=product))
+        ready[name] = njit(bind(chunk, **shape, **reach, product=product))
     for name, helper in {"weigh": _weigh, **helpers}.items():
         ready[name] = njit(fastmath=FAST)(bind(helper, **shape))
-    whole = bind(kernel, **shape, **ready)
+    whole = bind(kernel, **shape, KIND=kind, **ready)
     compiled: Callable[..., None] = njit(parallel=True, fastmath=FAST, cache=True)(whole)
     return compiled
 
 
-#: Bound by `bind_tiles`; SHARE is how many query heads of a group a tile takes.
-HEAD_DIM = GROUP = SHARE = 1
+#: Bound by `bind_tiles`; SHARE is how many query heads of a group a tile takes, SCRATCH how many
+#: rows of codes are turned into numbers at once.
+HEAD_DIM = GROUP = SHARE = SCRATCH = 1
 score: Any = None
 weigh: Any = None
 add: Any = None
 product: Any = None
+read: Any = None
+unpack: Any = None
 
 
 def _paged_prefill(
-    q, k_cache, v_cache, block_tables, sequences, rows, counts, lengths, scale, window, out
-):
-    kv_heads, size = k_cache.shape[1], k_cache.shape[2]
+    q, k_cache, v_cache, k_scale, v_scale, block_tables, sequences, rows, counts, lengths,
+    scale, window, out,
+):  # fmt: skip
+    kv_heads = k_cache.shape[1]
     pieces = (GROUP + SHARE - 1) // SHARE
     for item in prange(len(rows) * kv_heads * pieces):
         tile, head, piece = item // (kv_heads * pieces), item // pieces % kv_heads, item % pieces
@@ -121,19 +136,21 @@ def _paged_prefill(
         highest = np.full(QUERIES, LOWEST, np.float32)
         weight_sum = np.zeros(QUERIES, np.float32)
         weights = np.zeros((CHUNK, QUERIES), np.float32)
+        numbers = np.empty((SCRATCH, HEAD_DIM), np.float32)
         begin, end = max(0, length - window), length + count - 1
         for start in range(begin, end, CHUNK):
             stop = min(start + CHUNK, end)
-            score(k_cache.ctypes.data, table, start, stop, head, kv_heads, size, queries, weights)
+            score(k_cache, k_scale, table, start, stop, head, queries, weights, numbers)
             if stop > length or start < end - window:
                 _mask(weights, start, stop, seen, window)
             weigh(weights, stop - start, highest, weight_sum, total)
-            add(v_cache.ctypes.data, table, start, stop, head, kv_heads, size, weights, total)
+            add(v_cache, v_scale, table, start, stop, head, weights, total, numbers)
         _store(total, weight_sum, row, count, first_head, heads, out)
 
 
-def _score(address, table, start, stop, head, kv_heads, size, queries, scores):
+def _score(cache, scales, table, start, stop, head, queries, scores, numbers):
     """scores[j] = queries . key of position start + j, block by block."""
+    address, kv_heads, size = cache.ctypes.data, cache.shape[1], cache.shape[2]
     at = start
     while at < stop:
         width = min(size - at % size, stop - at)
@@ -143,14 +160,40 @@ def _score(address, table, start, stop, head, kv_heads, size, queries, scores):
         at += width
 
 
-def _add(address, table, start, stop, head, kv_heads, size, weights, total):
+def _add(cache, scales, table, start, stop, head, weights, total, numbers):
     """total += sum over j of weights[j] and the value of position start + j, block by block."""
+    address, kv_heads, size = cache.ctypes.data, cache.shape[1], cache.shape[2]
     at = start
     while at < stop:
         width = min(size - at % size, stop - at)
         page = _page(address, table, at, head, kv_heads, size)
         source = weights.ctypes.data + (at - start) * QUERIES * 4
         product(page, 4, HEAD_DIM * 4, source, width, total.ctypes.data, HEAD_DIM)
+        at += width
+
+
+def _score_codes(cache, scales, table, start, stop, head, queries, scores, numbers):
+    """`_score`, of codes."""
+    read(cache, scales, table, start, stop, head, numbers)
+    keys, target = numbers.ctypes.data, scores.ctypes.data
+    product(keys, HEAD_DIM * 4, 4, queries.ctypes.data, HEAD_DIM, target, stop - start)
+
+
+def _add_codes(cache, scales, table, start, stop, head, weights, total, numbers):
+    """`_add`, of codes."""
+    read(cache, scales, table, start, stop, head, numbers)
+    values, source = numbers.ctypes.data, weights.ctypes.data
+    product(values, 4, HEAD_DIM * 4, source, stop - start, total.ctypes.data, HEAD_DIM)
+
+
+def _read(cache, scales, table, start, stop, head, numbers):
+    """Turns the codes of positions start .. stop-1 into numbers, block by block."""
+    size = cache.shape[2]
+    at = start
+    while at < stop:
+        block, offset = table[at // size], at % size
+        width = min(size - offset, stop - at)
+        unpack(cache[block, head], scales[block, head], offset, width, numbers[at - start :])
         at += width
 
 

@@ -11,14 +11,29 @@ from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import binding, ir
+from numba import config
 from numba.core import cgutils
 
 LANES = 16
+
+
+def has_feature(name: str) -> bool:
+    """Whether the processor that Numba compiles for has a feature, by LLVM's name of it.
+
+    That is this machine's, unless `NUMBA_CPU_FEATURES` says otherwise, as in "-avx512f,+avx2".
+    """
+    wanted = str(config.CPU_FEATURES or "")  # type: ignore[attr-defined]
+    told = dict((feature[1:], feature[0] == "+") for feature in wanted.split(",") if feature)
+    return told.get(name, bool(binding.get_host_cpu_features().get(name)))
+
+
 #: Whether a vector takes one register, of 32; otherwise it takes two, of 16.
-WIDE_REGISTERS = bool(binding.get_host_cpu_features().get("avx512f"))
+WIDE_REGISTERS = has_feature("avx512f")
 
 BYTE, INT, LONG, FLOAT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
+SHORT, HALF = ir.IntType(16), ir.HalfType()
 BYTES, INTS, FLOATS = (ir.VectorType(kind, LANES) for kind in (BYTE, INT, FLOAT))
+SHORTS, HALVES = (ir.VectorType(kind, LANES) for kind in (SHORT, HALF))
 
 
 class Vectors:
@@ -53,10 +68,25 @@ class Vectors:
         self.builder.store(value, pointer).align = 4
 
     def splat(self, value: Any) -> Any:
-        """A float32 in every lane."""
-        nothing, first = ir.Constant(FLOATS, ir.Undefined), ir.Constant(INTS, [0] * LANES)
+        """A number in every lane."""
+        kind = ir.VectorType(value.type, LANES)
+        nothing, first = ir.Constant(kind, ir.Undefined), ir.Constant(INTS, [0] * LANES)
         vector = self.builder.insert_element(nothing, value, INT(0))
         return self.builder.shuffle_vector(vector, nothing, first)
+
+    def widen(self, address: Any) -> Any:
+        """The 16 float16 at an address, as float32; no infinity among them."""
+        build = self.builder
+        if has_feature("f16c"):
+            return build.fpext(self.load(address, HALVES, align=2), FLOATS)
+        # The same bits in float32's places are a number too small by 2^112; this is exact.
+        bits = build.zext(self.load(address, SHORTS, align=2), INTS)
+        magnitude = build.shl(
+            build.and_(bits, self.constant(0x7FFF, INTS)), self.constant(13, INTS)
+        )
+        sign = build.shl(build.lshr(bits, self.constant(15, INTS)), self.constant(31, INTS))
+        small = build.bitcast(build.or_(magnitude, sign), FLOATS)
+        return build.fmul(small, self.constant(2.0**112))
 
     def constant(self, value: float, kind: Any = FLOATS) -> Any:
         """A constant in every lane."""
@@ -64,20 +94,21 @@ class Vectors:
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         """a * b + c, rounded once."""
-        return self._call(f"llvm.fma.v{LANES}f32", FLOATS, a, b, c)
+        return self.call(f"llvm.fma.v{LANES}f32", FLOATS, a, b, c)
 
     def sum(self, vector: Any) -> Any:
         """The sum of the lanes, in any order."""
         name = f"llvm.vector.reduce.fadd.v{LANES}f32"
-        return self._call(name, FLOAT, FLOAT(0.0), vector, fastmath=("reassoc",))
+        return self.call(name, FLOAT, FLOAT(0.0), vector, fastmath=("reassoc",))
 
     def prefetch(self, address: Any) -> None:
         """Asks for the cache line at an address, which need not be valid."""
         read, keep, data = INT(0), INT(3), INT(1)
         pointer = self.builder.inttoptr(address, BYTE.as_pointer())
-        self._call("llvm.prefetch.p0", ir.VoidType(), pointer, read, keep, data)
+        self.call("llvm.prefetch.p0", ir.VoidType(), pointer, read, keep, data)
 
-    def _call(self, name: str, result: Any, *arguments: Any, fastmath: Sequence[str] = ()) -> Any:
+    def call(self, name: str, result: Any, *arguments: Any, fastmath: Sequence[str] = ()) -> Any:
+        """What an intrinsic function of LLVM gives."""
         kind = ir.FunctionType(result, [argument.type for argument in arguments])
         function = cgutils.get_or_insert_function(self.builder.module, kind, name)
         return self.builder.call(function, arguments, fastmath=fastmath)

@@ -10,10 +10,12 @@ import torch
 import triton
 import triton.language as tl
 from minillm_serve.kernels.compile_case import TARGETS, CompileCase
+from minillm_serve.kernels.kv_codes import LARGEST, as_codes, encode, row_steps
 from minillm_serve.kernels.launch import (
     TRITON_TYPES,
     check_dtype,
     check_rows_dense,
+    check_scales,
     check_shape,
     check_tensors,
     next_power_of_2,
@@ -37,10 +39,11 @@ def rows_of_slot(
 
 @triton.jit
 def kv_write_kernel(
-    k_ptr, v_ptr, slots_ptr, k_cache_ptr, v_cache_ptr,
+    k_ptr, v_ptr, slots_ptr, k_cache_ptr, v_cache_ptr, ks_ptr, vs_ptr,
     stride_k_token, stride_k_head, stride_v_token, stride_v_head,
     stride_kc_block, stride_kc_head, stride_kc_slot,
     stride_vc_block, stride_vc_head, stride_vc_slot,
+    stride_ks_block, stride_ks_head, stride_vs_block, stride_vs_head,
     H_KV: tl.constexpr, D: tl.constexpr, P: tl.constexpr,
     HEADS: tl.constexpr, D_PADDED: tl.constexpr,
 ):  # fmt: skip
@@ -59,6 +62,18 @@ def kv_write_kernel(
     v = tl.load(v_from + d, mask=inside, other=0.0)
     k_to = rows_of_slot(k_cache_ptr, slot, head, stride_kc_block, stride_kc_head, stride_kc_slot, P)
     v_to = rows_of_slot(v_cache_ptr, slot, head, stride_vc_block, stride_vc_head, stride_vc_slot, P)
+    if ks_ptr is not None:
+        k, v = k.to(tl.float32), v.to(tl.float32)
+        top, spoilt = tl.max(tl.abs(k), axis=1), tl.sum(k * 0.0, axis=1)
+        scales, steps = row_steps(top, spoilt, k_cache_ptr)
+        k = encode(k, steps[:, None], k_cache_ptr)
+        to = ks_ptr + slot // P * stride_ks_block + slot % P + head * stride_ks_head
+        tl.store(to, scales, mask=head < H_KV)
+        top, spoilt = tl.max(tl.abs(v), axis=1), tl.sum(v * 0.0, axis=1)
+        scales, steps = row_steps(top, spoilt, v_cache_ptr)
+        v = encode(v, steps[:, None], v_cache_ptr)
+        to = vs_ptr + slot // P * stride_vs_block + slot % P + head * stride_vs_head
+        tl.store(to, scales, mask=head < H_KV)
     tl.store(k_to + d, k, mask=inside)
     tl.store(v_to + d, v, mask=inside)
 
@@ -81,15 +96,27 @@ def choose_config(num_heads: int, width: int, target: str) -> TileConfig:
     return TileConfig(heads, padded, warps(heads * padded // 8, target))
 
 
-def kv_write(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor) -> None:
+def kv_write(
+    k: Tensor,
+    v: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    slot_mapping: Tensor,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
+) -> None:
     """Stores keys and values; a slot that is named twice ends up with either.
 
     Args:
         k: [T, H_kv, D]; T and H_kv may be strided.
         v: same.
-        k_cache: [blocks, H_kv, P, D], written; all but D may be strided. Of k's dtype or another.
+        k_cache: [blocks, H_kv, P, D], written; all but D may be strided. Of k's dtype or another;
+            int8 or float8_e4m3fn for codes.
         v_cache: same.
         slot_mapping: [T] int64 or int32; the slot of each token, -1 for a row that is not stored.
+        k_scale: [blocks, H_kv, P] float32, written: what codes are multiplied by. None, if the
+            caches hold none.
+        v_scale: same.
 
     Raises:
         ValueError: dtype, shape or layout do not fit.
@@ -102,25 +129,39 @@ def kv_write(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mappin
     for name, tensor in {"k": k, "v": v}.items():
         check_dtype(name, tensor, *TRITON_TYPES)
         check_rows_dense(name, tensor)
-    check_cache(k_cache, v_cache, kv_heads, dim)
+    check_cache(k_cache, v_cache, kv_heads, dim, k_scale, v_scale)
     check_slots(slot_mapping, tokens, k_cache)
     config = choose_config(kv_heads, dim, target_of(k.device))
     if tokens:
         kv_write_kernel[(tokens, triton.cdiv(kv_heads, config.heads))](
-            k, v, slot_mapping, k_cache, v_cache,
+            k, v, slot_mapping, as_codes(k_cache), as_codes(v_cache), k_scale, v_scale,
             *k.stride()[:2], *v.stride()[:2], *k_cache.stride()[:3], *v_cache.stride()[:3],
+            *scale_strides(k_scale), *scale_strides(v_scale),
             H_KV=kv_heads, D=dim, P=k_cache.shape[2], HEADS=config.heads, D_PADDED=config.padded,
             num_warps=config.num_warps, enable_fp_fusion=True,
         )  # fmt: skip
 
 
-def check_cache(k_cache: Tensor, v_cache: Tensor, kv_heads: int, dim: int) -> None:
+def check_cache(
+    k_cache: Tensor,
+    v_cache: Tensor,
+    kv_heads: int,
+    dim: int,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
+) -> None:
     """Raises ValueError unless a pair of caches holds keys and values of such heads."""
     check_shape("k_cache", k_cache, None, kv_heads, None, dim)
     check_shape("v_cache", v_cache, *k_cache.shape)
+    check_scales(k_cache, v_cache, k_scale, v_scale)
     for name, cache in {"k_cache": k_cache, "v_cache": v_cache}.items():
-        check_dtype(name, cache, *TRITON_TYPES)
+        check_dtype(name, cache, *(TRITON_TYPES if k_scale is None else LARGEST))
         check_rows_dense(name, cache)
+
+
+def scale_strides(scale: Tensor | None) -> tuple[int, ...]:
+    """Of blocks and heads."""
+    return (0, 0) if scale is None else scale.stride()[:2]
 
 
 def check_slots(slot_mapping: Tensor, tokens: int, cache: Tensor) -> None:
@@ -154,20 +195,32 @@ def kv_write_reference(
 
 def compile_cases() -> list[CompileCase]:
     """The heads of SmolLM2-135M and Llama-3-8B."""
-    return [_compile_case(target, *heads) for target in TARGETS for heads in ((3, 64), (8, 128))]
+    shapes = ((3, 64, "bf16"), (8, 128, "bf16"), (8, 128, "i8"), (8, 128, "u8"))
+    return [_compile_case(target, *shape) for target in TARGETS for shape in shapes]
 
 
-def _compile_case(target: str, kv_heads: int, dim: int) -> CompileCase:
+def code_pointers(kind: str) -> tuple[str, dict[str, str], dict[str, None]]:
+    """How a cache of such numbers is described: a name, pointers, and what is not given."""
+    name = {"bf16": "", "i8": " to int8", "u8": " to fp8"}[kind]
+    scales = ("ks_ptr", "vs_ptr")
+    if kind == "bf16":
+        return name, {}, dict.fromkeys(scales)
+    return name, dict.fromkeys(scales, "fp32"), {}
+
+
+def _compile_case(target: str, kv_heads: int, dim: int, kind: str) -> CompileCase:
     config = choose_config(kv_heads, dim, target)
-    names = ("k_ptr", "v_ptr", "k_cache_ptr", "v_cache_ptr")
+    name, scales, absent = code_pointers(kind)
+    caches = dict.fromkeys(("k_cache_ptr", "v_cache_ptr"), kind)
     return CompileCase(
-        name=f"kv_write bf16 {kv_heads}x{dim}",
+        name=f"kv_write bf16 {kv_heads}x{dim}{name}",
         kernel=kv_write_kernel,
         target=target,
-        pointers={**dict.fromkeys(names, "bf16"), "slots_ptr": "i64"},
+        pointers={"k_ptr": "bf16", "v_ptr": "bf16", **caches, "slots_ptr": "i64", **scales},
         scalars={},
         constexprs={
             "H_KV": kv_heads, "D": dim, "P": 16, "HEADS": config.heads, "D_PADDED": config.padded,
+            **absent,
         },
         num_warps=config.num_warps,
         wide_loads=kv_heads * dim >= 512,  # or AMD's 64 threads cannot all have 16 bytes

@@ -81,6 +81,25 @@ def check_rows_dense(name: str, tensor: Tensor) -> None:
         )
 
 
+def check_scales(
+    k_cache: Tensor, v_cache: Tensor, k_scale: Tensor | None, v_scale: Tensor | None
+) -> None:
+    """Raises ValueError unless caches of codes have scales, one a slot and head, and others none.
+
+    A scale is [blocks, H_kv, P] float32, with slots dense.
+    """
+    coded = k_cache.element_size() == 1
+    for name, codes, scale in (("k", k_cache, k_scale), ("v", v_cache, v_scale)):
+        if (scale is not None) != coded:
+            what = "codes, which need scales" if coded else "numbers, which have no scales"
+            raise ValueError(f"{name}_cache is {codes.dtype}, {what}: check {name}_scale")
+        if scale is not None:
+            check_shape(f"{name}_scale", scale, *codes.shape[:3])
+            check_dtype(f"{name}_scale", scale, torch.float32)
+            check_rows_dense(f"{name}_scale", scale)
+            check_device(f"{name}_scale", scale, codes)
+
+
 def check_positive(name: str, value: float | None) -> None:
     """Raises ValueError unless an option is None or above zero."""
     if value is not None and not value > 0:

@@ -15,6 +15,7 @@ from minillm_serve.kernels.attention_configs import (
     configure_decode,
 )
 from minillm_serve.kernels.attention_launch import (
+    Cache,
     check_attention,
     check_per_sequence,
     check_single_rows,
@@ -30,17 +31,19 @@ from minillm_serve.kernels.attention_tiles import (
     soft_cap,
 )
 from minillm_serve.kernels.combine_splits import combine_splits
+from minillm_serve.kernels.kv_codes import load_scales, to_compute
 from minillm_serve.kernels.launch import check_positive, multiprocessors, target_of
 from torch import Tensor
 
 
 @triton.jit(do_not_specialize=["num_splits", "window", "stride_table", "stride_lse_split"])
 def paged_decode_kernel(
-    q_ptr, k_ptr, v_ptr, table_ptr, lens_ptr, starts_ptr, skip_ptr, o_ptr, lse_ptr,
-    scale, softcap, window, num_splits,
+    q_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, table_ptr, lens_ptr, starts_ptr, skip_ptr,
+    o_ptr, lse_ptr, scale, softcap, window, num_splits,
     stride_q_row, stride_q_head,
     stride_k_block, stride_k_head, stride_k_slot,
     stride_v_block, stride_v_head, stride_v_slot,
+    stride_ks_block, stride_ks_head, stride_vs_block, stride_vs_head,
     stride_o_split, stride_o_row, stride_o_head,
     stride_table, stride_lse_split, stride_lse_row,
     D: tl.constexpr, D_PADDED: tl.constexpr, P: tl.constexpr,
@@ -85,6 +88,9 @@ def paged_decode_kernel(
     acc = tl.zeros([ROWS, D_PADDED], tl.float32)
     k_ptr += kv_head * stride_k_head
     v_ptr += kv_head * stride_v_head
+    if ks_ptr is not None:
+        ks_ptr += kv_head * stride_ks_head
+        vs_ptr += kv_head * stride_vs_head
     table_ptr += sequence * stride_table
     # Ids are fetched one tile ahead: an address that hangs on a load of the same iteration would
     # keep the compiler from fetching the next tiles while this one is worked on.
@@ -92,17 +98,26 @@ def paged_decode_kernel(
     for start in range(begin, end, TILE):
         k = load_tile(k_ptr, ids, start, end, stride_k_block, stride_k_slot, D, D_PADDED, P, TILE)
         v = load_tile(v_ptr, ids, start, end, stride_v_block, stride_v_slot, D, D_PADDED, P, TILE)
+        v_scales = None
+        if ks_ptr is not None:
+            k_scales = load_scales(ks_ptr, k_ptr, ids, start, end, stride_ks_block, P, TILE)
+            v_scales = load_scales(vs_ptr, v_ptr, ids, start, end, stride_vs_block, P, TILE)
         ids = block_ids(table_ptr, start + TILE, end, P, TILE)
 
-        scores = tl.dot(q, k.to(COMPUTE).T, input_precision=PRECISION) * scale
+        k = to_compute(k, COMPUTE)
+        scores = tl.dot(q, k.T, input_precision=PRECISION) * scale
+        if ks_ptr is not None:
+            scores *= k_scales[None, :]
         if HAS_SOFTCAP:
             scores = soft_cap(scores, softcap)
         positions = start + tl.arange(0, TILE)
         visible = (positions >= first) & (positions < end)
         # e^x = 2^(x log2 e), and powers of two are what the hardware has.
         scores = tl.where(visible[None, :], scores * LOG2E, float("-inf"))
-        v = v.to(COMPUTE)
-        highest, total, acc = fold_tile(scores, v, highest, total, acc, MAY_BE_EMPTY, PRECISION)
+        v = to_compute(v, COMPUTE)
+        highest, total, acc = fold_tile(
+            scores, v, v_scales, highest, total, acc, MAY_BE_EMPTY, PRECISION
+        )
 
     # An empty piece has seen nothing: its highest score, and so its lse, is -inf, a weight of 0.
     total = tl.where(total == 0.0, 1.0, total)
@@ -126,6 +141,8 @@ def paged_decode(
     *,
     scale: float,
     max_seq_len: int,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
     query_start_loc: Tensor | None = None,
     skip: Tensor | None = None,
     window: int | None = None,
@@ -138,13 +155,17 @@ def paged_decode(
 
     Args:
         q: [T, H, D] float32, float16 or bfloat16; any strides, as long as each head is dense.
-        k_cache: [num_blocks, H_kv, P, D] like q; each slot dense. Unused slots may hold anything.
+        k_cache: [num_blocks, H_kv, P, D] like q, or codes in int8 or float8_e4m3fn; each slot
+            dense. Unused slots may hold anything.
         v_cache: same.
         block_tables: [S, W] int32.
         seq_lens: [S] int32, tokens that each sequence sees; 0 gives a row of zeros.
         scale: multiplies the scores.
         max_seq_len: the most that seq_lens may hold. It decides only how far contexts are split, so
             a CUDA graph passes the model's longest.
+        k_scale: [num_blocks, H_kv, P] float32, slots dense: what codes are multiplied by. None, if
+            the caches hold none.
+        v_scale: same.
         query_start_loc: [S+1] int32; sequence s has rows query_start_loc[s] .. [s+1]-1, and only
             those with exactly one row are attended: other rows of `out` stay as they are. None: row
             s is sequence s.
@@ -165,6 +186,7 @@ def paged_decode(
     out = check_attention(
         paged_decode_kernel, q, k_cache, v_cache, block_tables, seq_lens, query_start_loc, out
     )
+    cache = Cache.check(q, k_cache, v_cache, k_scale, v_scale)
     check_positive("window", window)
     check_positive("softcap", softcap)
     check_positive("num_splits", num_splits)
@@ -173,7 +195,9 @@ def paged_decode(
         check_per_sequence("skip", skip, seq_lens)
     (rows, heads, dim), kv_heads = q.shape, k_cache.shape[1]
     sequences = len(seq_lens)
-    config = config or configure_decode(dim, q.dtype, target_of(q.device))
+    config = config or configure_decode(
+        dim, q.dtype, target_of(q.device), cache.is_coded
+    )
     num_splits = num_splits or choose_num_splits(
         sequences * kv_heads, max_seq_len, multiprocessors(q.device), config.min_split
     )
@@ -183,7 +207,7 @@ def paged_decode(
         part_o = q.new_empty(num_splits, sequences, heads, dim, dtype=torch.float32)
         part_lse = lse.new_empty(num_splits, sequences, heads)
     launch_decode(
-        q, k_cache, v_cache, block_tables, seq_lens, query_start_loc, skip, part_o, part_lse,
+        q, cache, block_tables, seq_lens, query_start_loc, skip, part_o, part_lse,
         scale=scale, window=window, softcap=softcap, is_split=num_splits > 1, config=config,
     )  # fmt: skip
     if num_splits > 1:
@@ -193,8 +217,7 @@ def paged_decode(
 
 def launch_decode(
     q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
+    cache: Cache,
     block_tables: Tensor,
     seq_lens: Tensor,
     query_start_loc: Tensor | None,
@@ -212,8 +235,7 @@ def launch_decode(
 
     Args:
         q: as all up to `skip`.
-        k_cache: see q.
-        v_cache: see q.
+        cache: its caches and their scales.
         block_tables: see q.
         seq_lens: see q.
         query_start_loc: see q.
@@ -227,12 +249,12 @@ def launch_decode(
         is_split: which of both.
         config: how the kernel is cut.
     """
-    (heads, dim), (_, kv_heads, size, _) = q.shape[1:], k_cache.shape
+    (heads, dim), (_, kv_heads, size, _) = q.shape[1:], cache.k.shape
     num_splits, group = len(part_o), heads // kv_heads
     paged_decode_kernel[(kv_heads, len(seq_lens), num_splits)](
-        q, k_cache, v_cache, block_tables, seq_lens, query_start_loc, skip, part_o, part_lse,
+        q, *cache.tensors, block_tables, seq_lens, query_start_loc, skip, part_o, part_lse,
         scale, softcap or 0.0, window or 0, num_splits,
-        *q.stride()[:2], *k_cache.stride()[:3], *v_cache.stride()[:3], *part_o.stride()[:3],
+        *q.stride()[:2], *cache.strides, *part_o.stride()[:3],
         block_tables.stride(0), *part_lse.stride()[:2],
         IS_SPLIT=is_split, HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None,
         **tile_constants(dim, size, group, q.dtype, target_of(q.device)),

@@ -9,7 +9,7 @@ on matrix units.
 import triton
 import triton.language as tl
 from minillm_serve.kernels.attention_configs import PrefillConfig, configure_prefill
-from minillm_serve.kernels.attention_launch import check_attention, tile_constants
+from minillm_serve.kernels.attention_launch import Cache, check_attention, tile_constants
 from minillm_serve.kernels.attention_tiles import (
     LOG2E,
     block_ids,
@@ -17,6 +17,7 @@ from minillm_serve.kernels.attention_tiles import (
     load_tile,
     soft_cap,
 )
+from minillm_serve.kernels.kv_codes import load_scales, to_compute
 from minillm_serve.kernels.launch import check_positive, target_of
 from torch import Tensor
 
@@ -40,9 +41,9 @@ def find_sequence(starts_ptr, num_sequences, piece, TOKENS: tl.constexpr):
 
 @triton.jit
 def attend(
-    q, k_ptr, v_ptr, table_ptr, row_positions, highest, total, acc,
+    q, k_ptr, v_ptr, ks_ptr, vs_ptr, table_ptr, row_positions, highest, total, acc,
     begin, end, scale, softcap, window,
-    stride_k_block, stride_k_slot, stride_v_block, stride_v_slot,
+    stride_k_block, stride_k_slot, stride_v_block, stride_v_slot, stride_ks_block, stride_vs_block,
     D: tl.constexpr, D_PADDED: tl.constexpr, P: tl.constexpr, TILE: tl.constexpr,
     IS_MASKED: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
@@ -52,9 +53,16 @@ def attend(
     for start in range(begin, end, TILE):
         k = load_tile(k_ptr, ids, start, end, stride_k_block, stride_k_slot, D, D_PADDED, P, TILE)
         v = load_tile(v_ptr, ids, start, end, stride_v_block, stride_v_slot, D, D_PADDED, P, TILE)
+        v_scales = None
+        if ks_ptr is not None:
+            k_scales = load_scales(ks_ptr, k_ptr, ids, start, end, stride_ks_block, P, TILE)
+            v_scales = load_scales(vs_ptr, v_ptr, ids, start, end, stride_vs_block, P, TILE)
         ids = block_ids(table_ptr, start + TILE, end, P, TILE)  # one tile ahead, as in decode
 
-        scores = tl.dot(q, k.to(COMPUTE).T, input_precision=PRECISION) * scale
+        k = to_compute(k, COMPUTE)
+        scores = tl.dot(q, k.T, input_precision=PRECISION) * scale
+        if ks_ptr is not None:
+            scores *= k_scales[None, :]
         if HAS_SOFTCAP:
             scores = soft_cap(scores, softcap)
         scores *= LOG2E
@@ -64,18 +72,21 @@ def attend(
             if HAS_WINDOW:
                 visible &= positions[None, :] > row_positions[:, None] - window
             scores = tl.where(visible, scores, float("-inf"))
-        v = v.to(COMPUTE)
-        highest, total, acc = fold_tile(scores, v, highest, total, acc, HAS_WINDOW, PRECISION)
+        v = to_compute(v, COMPUTE)
+        highest, total, acc = fold_tile(
+            scores, v, v_scales, highest, total, acc, HAS_WINDOW, PRECISION
+        )
     return highest, total, acc
 
 
 @triton.jit(do_not_specialize=["num_sequences", "min_query_len", "window", "stride_table"])
 def paged_prefill_kernel(
-    q_ptr, k_ptr, v_ptr, table_ptr, lens_ptr, starts_ptr, o_ptr,
+    q_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, table_ptr, lens_ptr, starts_ptr, o_ptr,
     scale, softcap, window, num_sequences, min_query_len,
     stride_q_row, stride_q_head,
     stride_k_block, stride_k_head, stride_k_slot,
     stride_v_block, stride_v_head, stride_v_slot,
+    stride_ks_block, stride_ks_head, stride_vs_block, stride_vs_head,
     stride_o_row, stride_o_head, stride_table,
     D: tl.constexpr, D_PADDED: tl.constexpr, P: tl.constexpr,
     GROUP: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
@@ -111,6 +122,9 @@ def paged_prefill_kernel(
     acc = tl.zeros([ROWS, D_PADDED], tl.float32)
     k_ptr += kv_head * stride_k_head
     v_ptr += kv_head * stride_v_head
+    if ks_ptr is not None:
+        ks_ptr += kv_head * stride_ks_head
+        vs_ptr += kv_head * stride_vs_head
     table_ptr += sequence.to(tl.int64) * stride_table
     end = tl.minimum(first_position + TOKENS, length)
     if HAS_WINDOW:
@@ -119,15 +133,17 @@ def paged_prefill_kernel(
         # Tiles that every row sees whole need no mask; only those on the diagonal do.
         begin = (first_position + 1) // TILE * TILE
         highest, total, acc = attend(
-            q, k_ptr, v_ptr, table_ptr, row_positions, highest, total, acc,
+            q, k_ptr, v_ptr, ks_ptr, vs_ptr, table_ptr, row_positions, highest, total, acc,
             0, begin, scale, softcap, window,
             stride_k_block, stride_k_slot, stride_v_block, stride_v_slot,
+            stride_ks_block, stride_vs_block,
             D, D_PADDED, P, TILE, False, HAS_WINDOW, HAS_SOFTCAP, COMPUTE, PRECISION,
         )  # fmt: skip
     highest, total, acc = attend(
-        q, k_ptr, v_ptr, table_ptr, row_positions, highest, total, acc,
+        q, k_ptr, v_ptr, ks_ptr, vs_ptr, table_ptr, row_positions, highest, total, acc,
         begin, end, scale, softcap, window,
         stride_k_block, stride_k_slot, stride_v_block, stride_v_slot,
+        stride_ks_block, stride_vs_block,
         D, D_PADDED, P, TILE, True, HAS_WINDOW, HAS_SOFTCAP, COMPUTE, PRECISION,
     )  # fmt: skip
 
@@ -145,6 +161,8 @@ def paged_prefill(
     query_start_loc: Tensor,
     *,
     scale: float,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
     window: int | None = None,
     softcap: float | None = None,
     min_query_len: int = 1,
@@ -155,14 +173,17 @@ def paged_prefill(
 
     Args:
         q: [T, H, D] float32, float16 or bfloat16; any strides, as long as each head is dense.
-        k_cache: [num_blocks, H_kv, P, D] like q; each slot dense. The rows' own keys are in it
-            already; unused slots may hold anything.
+        k_cache: [num_blocks, H_kv, P, D] like q, or codes in int8 or float8_e4m3fn; each slot
+            dense. The rows' own keys are in it already; unused slots may hold anything.
         v_cache: same.
         block_tables: [S, W] int32.
         seq_lens: [S] int32, tokens of each sequence in the cache.
         query_start_loc: [S+1] int32; sequence s has rows query_start_loc[s] .. [s+1]-1, which are
             the last of its seq_lens[s] tokens.
         scale: multiplies the scores.
+        k_scale: [num_blocks, H_kv, P] float32, slots dense: what codes are multiplied by. None, if
+            the caches hold none.
+        v_scale: same.
         window: most tokens that a row sees, its own included; None for all.
         softcap: scores become softcap * tanh(scores / softcap); None for no cap.
         min_query_len: rows of sequences with fewer are left as they are, say 2 to leave single rows
@@ -180,19 +201,20 @@ def paged_prefill(
     out = check_attention(
         paged_prefill_kernel, q, k_cache, v_cache, block_tables, seq_lens, query_start_loc, out
     )
+    cache = Cache.check(q, k_cache, v_cache, k_scale, v_scale)
     check_positive("window", window)
     check_positive("softcap", softcap)
     if not len(seq_lens):
         return out
     (rows, heads, dim), (_, kv_heads, size, _) = q.shape, k_cache.shape
     group, target = heads // kv_heads, target_of(q.device)
-    config = config or configure_prefill(dim, q.dtype, target)
+    config = config or configure_prefill(dim, q.dtype, target, cache.is_coded)
     constants = config.constants(group)
     pieces = rows // (constants["ROWS"] // group) + len(seq_lens)
     paged_prefill_kernel[(kv_heads, pieces)](
-        q, k_cache, v_cache, block_tables, seq_lens, query_start_loc, out,
+        q, *cache.tensors, block_tables, seq_lens, query_start_loc, out,
         scale, softcap or 0.0, window or 0, len(seq_lens), min_query_len,
-        *q.stride()[:2], *k_cache.stride()[:3], *v_cache.stride()[:3], *out.stride()[:2],
+        *q.stride()[:2], *cache.strides, *out.stride()[:2],
         block_tables.stride(0),
         HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None,
         **tile_constants(dim, size, group, q.dtype, target),

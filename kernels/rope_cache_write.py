@@ -12,13 +12,16 @@ import torch
 import triton
 import triton.language as tl
 from minillm_serve.kernels.compile_case import TARGETS, CompileCase
+from minillm_serve.kernels.kv_codes import as_codes, encode, row_steps
 from minillm_serve.kernels.kv_write import (
     TileConfig,
     check_cache,
     check_slots,
     choose_config,
+    code_pointers,
     kv_write_reference,
     rows_of_slot,
+    scale_strides,
 )
 from minillm_serve.kernels.launch import (
     TRITON_TYPES,
@@ -33,10 +36,12 @@ from torch import Tensor
 
 @triton.jit
 def rope_cache_write_kernel(
-    qkv_ptr, positions_ptr, slots_ptr, table_ptr, weight_ptr, q_ptr, k_cache_ptr, v_cache_ptr, eps,
+    qkv_ptr, positions_ptr, slots_ptr, table_ptr, weight_ptr, q_ptr, k_cache_ptr, v_cache_ptr,
+    ks_ptr, vs_ptr, eps,
     stride_qkv_token, stride_qkv_head, stride_table, stride_weight, stride_q_token, stride_q_head,
     stride_kc_block, stride_kc_head, stride_kc_slot,
     stride_vc_block, stride_vc_head, stride_vc_slot,
+    stride_ks_block, stride_ks_head, stride_vs_block, stride_vs_head,
     H: tl.constexpr, H_KV: tl.constexpr, D: tl.constexpr, P: tl.constexpr,
     HEADS: tl.constexpr, HALF_PADDED: tl.constexpr,
 ):  # fmt: skip
@@ -80,6 +85,16 @@ def rope_cache_write_kernel(
     tl.store(to, a, mask=is_q)
     tl.store(to + HALF, b, mask=is_q)
 
+    if ks_ptr is not None:
+        top = tl.maximum(tl.max(tl.abs(a), axis=1), tl.max(tl.abs(b), axis=1))
+        spoilt = tl.sum(a * 0.0, axis=1) + tl.sum(b * 0.0, axis=1)
+        scales, steps = row_steps(top, spoilt, k_cache_ptr)
+        a = encode(a, steps[:, None], k_cache_ptr)
+        b = encode(b, steps[:, None], k_cache_ptr)
+        to = ks_ptr + slot // P * stride_ks_block + slot % P + (head - H) * stride_ks_head
+        tl.store(to, scales, mask=(head >= H) & (head < H + H_KV))
+        to = vs_ptr + slot // P * stride_vs_block + slot % P + (head - H - H_KV) * stride_vs_head
+        tl.store(to, scales, mask=(head >= H + H_KV) & (head < H + 2 * H_KV))
     to = rows_of_slot(
         k_cache_ptr, slot, head - H, stride_kc_block, stride_kc_head, stride_kc_slot, P
     )
@@ -118,6 +133,8 @@ def rope_cache_write(
     k_cache: Tensor,
     v_cache: Tensor,
     *,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
     norm_weight: Tensor | None = None,
     eps: float = 1e-6,
     out: Tensor | None = None,
@@ -130,8 +147,12 @@ def rope_cache_write(
         slot_mapping: [T] int64 or int32; where each token is stored, -1 for a row that pads the
             batch: nothing is computed for it.
         table: [length, D] float32, from `rotation_table`.
-        k_cache: [blocks, H_kv, P, D], written; all but D may be strided.
+        k_cache: [blocks, H_kv, P, D], written; all but D may be strided. int8 or float8_e4m3fn for
+            codes.
         v_cache: same.
+        k_scale: [blocks, H_kv, P] float32, written: what codes are multiplied by. None, if the
+            caches hold none.
+        v_scale: same.
         norm_weight: [H + H_kv, D], for models that take the norm of query and key heads.
         eps: of that norm.
         out: [T, H, D] like qkv, written. A new tensor if None.
@@ -154,16 +175,18 @@ def rope_cache_write(
         )
     out = qkv.new_empty(tokens, heads, dim) if out is None else out
     _check(qkv, positions, table, norm_weight, out, heads + kv_heads)
-    check_cache(k_cache, v_cache, kv_heads, dim)
+    check_cache(k_cache, v_cache, kv_heads, dim, k_scale, v_scale)
     check_slots(slot_mapping, tokens, k_cache)
     check_tensors(rope_cache_write_kernel, qkv, k_cache=k_cache, v_cache=v_cache)
     config = choose_config(rows, dim // 2, target_of(qkv.device))
     if tokens:
         rope_cache_write_kernel[(tokens, triton.cdiv(rows, config.heads))](
-            qkv, positions, slot_mapping, table, norm_weight, out, k_cache, v_cache, eps,
+            qkv, positions, slot_mapping, table, norm_weight, out,
+            as_codes(k_cache), as_codes(v_cache), k_scale, v_scale, eps,
             *qkv.stride()[:2], table.stride(0),
             0 if norm_weight is None else norm_weight.stride(0),
             *out.stride()[:2], *k_cache.stride()[:3], *v_cache.stride()[:3],
+            *scale_strides(k_scale), *scale_strides(v_scale),
             **_constants(heads, kv_heads, dim, k_cache.shape[2], config),
             num_warps=config.num_warps, enable_fp_fusion=True,
         )  # fmt: skip
@@ -236,21 +259,30 @@ def rope_cache_write_reference(
 
 def compile_cases() -> list[CompileCase]:
     """The heads of SmolLM2-135M, Llama-3-8B, and Qwen3-0.6B with its norm."""
-    shapes = ((9, 3, 64, False), (32, 8, 128, False), (16, 8, 128, True))
+    shapes = (
+        (9, 3, 64, False, "bf16"),
+        (32, 8, 128, False, "bf16"),
+        (16, 8, 128, True, "bf16"),
+        (32, 8, 128, False, "i8"),
+        (32, 8, 128, False, "u8"),
+    )
     return [_compile_case(target, *shape) for target in TARGETS for shape in shapes]
 
 
-def _compile_case(target: str, heads: int, kv_heads: int, dim: int, norm: bool) -> CompileCase:
+def _compile_case(
+    target: str, heads: int, kv_heads: int, dim: int, norm: bool, kind: str
+) -> CompileCase:
     config = choose_config(heads + 2 * kv_heads, dim // 2, target)
-    pointers = dict.fromkeys(("qkv_ptr", "q_ptr", "k_cache_ptr", "v_cache_ptr"), "bf16")
-    pointers |= {"positions_ptr": "i64", "slots_ptr": "i64", "table_ptr": "fp32"}
-    constants: dict[str, int | None] = {**_constants(heads, kv_heads, dim, 16, config)}
+    codes, scales, absent = code_pointers(kind)
+    pointers = {"qkv_ptr": "bf16", "q_ptr": "bf16", "k_cache_ptr": kind, "v_cache_ptr": kind}
+    pointers |= {"positions_ptr": "i64", "slots_ptr": "i64", "table_ptr": "fp32", **scales}
+    constants: dict[str, int | None] = {**_constants(heads, kv_heads, dim, 16, config), **absent}
     if norm:
         pointers["weight_ptr"] = "bf16"
     else:
         constants["weight_ptr"] = None
     return CompileCase(
-        name=f"rope_cache_write bf16 {heads}+{kv_heads}x{dim}{' norm' if norm else ''}",
+        name=f"rope_cache_write bf16 {heads}+{kv_heads}x{dim}{' norm' if norm else ''}{codes}",
         kernel=rope_cache_write_kernel,
         target=target,
         pointers=pointers,

@@ -19,13 +19,15 @@ from minillm_serve.core import (
 from minillm_serve.drafting import choose_lengths, prepare_drafter
 from minillm_serve.models.config import ModelConfig
 from minillm_serve.models.loader import load_config, load_model, load_tokenizer
+from minillm_serve.models.quantize import check_scheme, choose_quantization
 from minillm_serve.models.resolve import resolve_model
 from minillm_serve.models.weights import num_weights
 from minillm_serve.parts import Parts, fit_parts, read_parts
-from minillm_serve.runtime.attention.registry import select_backend
+from minillm_serve.runtime.attention.registry import Needs, select_backend
 from minillm_serve.runtime.build import build_executor, compile_layers, run_largest_step
 from minillm_serve.runtime.device import choose_device, choose_dtype
 from minillm_serve.runtime.kv_cache import KVCache
+from minillm_serve.runtime.kv_quantizer import bytes_per_number, choose_kv_dtype
 from minillm_serve.runtime.sizing import (
     check_fits,
     check_weights_fit,
@@ -54,9 +56,11 @@ def assemble(
     *,
     dtype: str | torch.dtype,
     device: str | torch.device,
+    quantization: str | None,
     block_size: int,
     num_blocks: int | None,
     kv_cache_memory: int | None,
+    kv_cache_dtype: str,
     max_num_seqs: int,
     max_num_batched_tokens: int,
     max_model_len: int | None,
@@ -89,30 +93,42 @@ def assemble(
     _check_together(given, scheduling, num_blocks=num_blocks, kv_cache_memory=kv_cache_memory)
     _check_prefix_cache(given, prefix_cache)
     _check_speculation(given, speculation, async_scheduling)
-    where, path = choose_device(device), resolve_model(model)
+    _check_kv_quantizer(given, kv_cache_dtype)
+    check_scheme(quantization)
+    where, path = choose_device(device), resolve_model(model, quantization=quantization)
     config = load_config(path)
     kind = choose_dtype(dtype, config.torch_dtype, where)
-    check_weights_fit(num_weights(path), dtype=kind, device=where)
+    kept = torch.int8 if quantization or config.quantization else kind
+    check_weights_fit(num_weights(path), dtype=kept, device=where)
+    kv_kind = choose_kv_dtype(kv_cache_dtype, kind)
+    kv_bytes = bytes_per_number(kv_kind, config.head_dim)
     if async_scheduling is None:
         # A scheduler of somebody's own need not know of tokens that are still pending.
         async_scheduling = where.type == "cuda" and not (speculation or given.get("scheduler"))
     max_model_len = _max_model_len(max_model_len, config)
     needs_window = any(window is not None for window in config.sliding_windows)
+    needs = Needs(where, kind, needs_window, kv_kind)
     fitted = fit_parts(
         given,
         prefix_cache=None if prefix_cache is None else PREFIX_CACHES[prefix_cache],
         attention=select_backend(
-            attention_backend, device=where, dtype=kind, needs_window=needs_window
+            attention_backend,
+            device=where,
+            dtype=kind,
+            needs_window=needs_window,
+            kv_dtype=kv_kind,
         ),
         scheduler=scheduling.make_scheduler(),
         admission=partial(
             Admission, model_limit=config.max_position_embeddings, **scheduling.limits
         ),
-        device=where,
-        dtype=kind,
-        needs_window=needs_window,
+        needs=needs,
     )
-    weights, tokenizer = load_model(path, dtype=kind, device=where), load_tokenizer(path)
+    quantization = choose_quantization(
+        quantization, config.quantization, kind, where, compile=compile
+    )
+    weights = load_model(path, dtype=kind, device=where, quantization=quantization)
+    tokenizer = load_tokenizer(path)
     if compile:
         compile_layers(weights)
     drafting = None
@@ -126,28 +142,32 @@ def assemble(
             weights,
             fitted.attention,
             block_size=block_size,
-            dtype=kind,
+            dtype=kv_kind,
             device=where,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
         )
         memory = kv_cache_memory or default_kv_memory(where, largest_step)
         if drafting is not None and drafting.kv_config is not None:
-            memory = share_kv_memory(memory, config, drafting.kv_config)
+            memory = share_kv_memory(
+                memory, config, drafting.kv_config, dtype=kind, kv_dtype=kv_kind
+            )
         fits = fitted.kv_budget(
-            config, kv_cache_memory=memory, block_size=block_size, dtype_bytes=kind.itemsize
+            config, kv_cache_memory=memory, block_size=block_size, dtype_bytes=kv_bytes
         )
         # More than every sequence at its longest could never be used.
         num_blocks = min(fits, max_num_seqs * -(-max_model_len // block_size))
-    check_fits(config, num_blocks=num_blocks, block_size=block_size, dtype=kind, device=where)
-    space = scheduling.make_swap_space(config, block_size=block_size, dtype=kind, device=where)
+    check_fits(config, num_blocks=num_blocks, block_size=block_size, dtype=kv_kind, device=where)
+    space = scheduling.make_swap_space(
+        config, block_size=block_size, dtype_bytes=kv_bytes, device=where
+    )
     num_host_blocks = 0 if space is None else space.pool.num_blocks
     blocks = BlockManager(
         fitted.block_pool(num_blocks),
         block_size,
         space,
         fitted.prefix_cache(block_size) if fitted.prefix_cache is not None else None,
-        Namespace(model=str(path), kv_dtype=str(kind)),
+        Namespace(model=f"{path} {quantization}", kv_dtype=str(kv_kind)),
     )
     admission = fitted.admission(
         max_model_len=max_model_len, pool_tokens=blocks.capacity, vocab_size=config.vocab_size
@@ -165,6 +185,8 @@ def assemble(
         block_size=block_size,
         dtype=kind,
         device=where,
+        kv_dtype=kv_kind,
+        kv_quantizer=fitted.kv_quantizer,
         max_num_seqs=max_num_seqs,
         max_model_len=max_model_len,
         async_scheduling=async_scheduling,
@@ -223,6 +245,14 @@ def _check_speculation(
         raise ValueError(
             "async_scheduling=True: with speculative_config, how many drafts were right must be "
             "known before the next step is scheduled; drop one of the two"
+        )
+
+
+def _check_kv_quantizer(given: Parts, kv_cache_dtype: str) -> None:
+    if kv_cache_dtype == "auto" and given.get("kv_quantizer"):
+        raise ValueError(
+            "kv_cache_dtype='auto' quantizes nothing, and leaves no place for your kv_quantizer "
+            "part: give kv_cache_dtype='int8' as well, or drop the part"
         )
 
 

@@ -14,6 +14,7 @@ COMMANDS = {
     "chat": ("minillm_serve.cli_text:chat", "talk to the model"),
     "serve": ("minillm_serve.cli_serve:main", "serve the model over HTTP, in OpenAI's API"),
     "bench": ("minillm_serve.cli_bench:main", "measure the engine beside others"),
+    "quality": ("minillm_serve.quality.command:main", "measure what fewer bits cost"),
     "models": ("minillm_serve.models.cli:main", "list, fetch and verify models"),
     "train-drafter": (
         "minillm_serve.distill.command:main",

@@ -9,6 +9,7 @@ SUBJECTS = {
     "throughput": "many requests at once, beside transformers",
     "serve": "a server under load over HTTP, beside the engine without one",
     "latency": "one user alone, beside transformers",
+    "linear": "a matrix product by every way of reading few bytes",
     "kernels": "decode attention, each backend on one pool",
     "indirection": "attention over blocks of 1 to 256, beside contiguous memory",
     "profile": "where the time of a step goes",

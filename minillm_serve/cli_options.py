@@ -5,6 +5,8 @@ import re
 from typing import Any
 
 from minillm_serve.core import POLICIES, PREFIX_CACHES, SamplingParams
+from minillm_serve.models.schemes import SCHEMES
+from minillm_serve.runtime.kv_quantizer import KV_CACHE_DTYPES
 from minillm_serve.scheduling import PREEMPTIONS, SCHEDULERS
 from minillm_serve.speculation import SpeculativeConfig
 
@@ -45,9 +47,16 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
     group.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    group.add_argument("--quantization", choices=SCHEMES, help="keep the weights in 8 or 4 bits")
     group.add_argument("--block-size", type=int, default=16, help="tokens a KV block")
     group.add_argument("--num-blocks", type=int, help="KV blocks in the pool")
     group.add_argument("--kv-cache-memory", type=parse_bytes, help="size of the pool, as in 1GiB")
+    group.add_argument(
+        "--kv-cache-dtype",
+        default="auto",
+        choices=list(KV_CACHE_DTYPES),
+        help="int8 and fp8 keep about twice as many tokens as 16 bits (default: %(default)s)",
+    )
     group.add_argument("--max-num-seqs", type=int, default=64, help="sequences run at once")
     group.add_argument("--max-num-batched-tokens", type=int, default=512, help="tokens a step")
     group.add_argument("--max-model-len", type=int, help="tokens of prompt and output together")
@@ -85,8 +94,8 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
 def engine_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """What `add_engine_options` read, as keyword arguments of `LLM`."""
     names = (
-        "model dtype device block_size num_blocks kv_cache_memory max_num_seqs "
-        "max_num_batched_tokens max_model_len attention_backend seed "
+        "model dtype device quantization block_size num_blocks kv_cache_memory kv_cache_dtype "
+        "max_num_seqs max_num_batched_tokens max_model_len attention_backend seed "
         "scheduler policy swap_space preemption prefix_cache speculative_config"
     )
     read = {name: getattr(options, name) for name in names.split() if hasattr(options, name)}

@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
         from minillm_serve.llm import LLM
         from minillm_serve.models.resolve import resolve_model
 
-        options.model = resolve_model(options.model)
+        options.model = resolve_model(options.model, quantization=options.quantization)
         llm = LLM(
             **engine_arguments(options),
             max_num_waiting=options.max_num_waiting,

@@ -91,7 +91,7 @@ def chat(argv: Sequence[str]) -> int:
 
 def _load(options: argparse.Namespace) -> LLM:
     # Fetching the embedded model takes a minute, once; the progress bar goes to stderr.
-    options.model = resolve_model(options.model)
+    options.model = resolve_model(options.model, quantization=options.quantization)
     return LLM(**engine_arguments(options))
 
 

@@ -58,7 +58,7 @@ def prepare_drafter(
                 f"draft_layers={layers}: this model has {target.config.num_layers} layers"
             )
         return Drafting(None, lambda forward, cache: EarlyExitDrafter(forward, layers))
-    dtype = target.embedding.weight.dtype
+    dtype = target.dtype
     if config.method == "draft_model":
         assert config.model is not None  # the config has seen to it
         small = load_model(resolve_model(config.model), dtype=dtype, device=device)
@@ -105,7 +105,7 @@ def choose_lengths(
 
 def _backend(name: str, model: Transformer, device: torch.device) -> AttentionBackend:
     needs_window = any(window is not None for window in model.config.sliding_windows)
-    dtype = model.embedding.weight.dtype
+    dtype = model.dtype
     return select_backend(name, device=device, dtype=dtype, needs_window=needs_window)
 
 

@@ -37,9 +37,16 @@ class LLM:
         model: the embedded model's name, a local directory, a `.gguf` file, or a hub id.
         dtype: of weights and KV cache; "auto" is float32 on a CPU, the model's own on a GPU.
         device: "auto" takes a GPU where there is one.
+        quantization: keep the weights in fewer bits: "int8" (a step an output channel) or "int4" (a
+            step and a start for 32 neighbours; embedding and output head stay in 8 bits). They are
+            quantized while they are read; a checkpoint that was saved quantized needs no word. On a
+            CPU in float32 only, and what multiplies the weights is rounded to 8 bits as well.
         block_size: tokens a KV block (P).
         num_blocks: KV blocks in the pool; by default as many as `kv_cache_memory` holds.
         kv_cache_memory: bytes for the pool; by default a share of what is free.
+        kv_cache_dtype: "auto" keeps keys and values in `dtype`; "int8" and "fp8" (e4m3) in 8 bits
+            with a scale for each token and head, so that about twice as many tokens fit as in 16.
+            (A drafter's own stay as they are.)
         max_num_seqs: most sequences that run at once.
         max_num_batched_tokens: most tokens computed in a step; longer prompts go in chunks.
         max_model_len: most tokens of a sequence, prompt and output; by default the model's own.
@@ -94,9 +101,11 @@ class LLM:
         *,
         dtype: str | torch.dtype = "auto",
         device: str | torch.device = "auto",
+        quantization: str | None = None,
         block_size: int = 16,
         num_blocks: int | None = None,
         kv_cache_memory: int | None = None,
+        kv_cache_dtype: str = "auto",
         max_num_seqs: int = 64,
         max_num_batched_tokens: int = 512,
         max_model_len: int | None = None,
@@ -122,9 +131,11 @@ class LLM:
             model,
             dtype=dtype,
             device=device,
+            quantization=quantization,
             block_size=block_size,
             num_blocks=num_blocks,
             kv_cache_memory=kv_cache_memory,
+            kv_cache_dtype=kv_cache_dtype,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             max_model_len=max_model_len,

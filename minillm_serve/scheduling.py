@@ -87,16 +87,22 @@ class Scheduling:
         return partial(fixed, policy=policy, max_queue_delay=self.max_queue_delay)
 
     def make_swap_space(
-        self, config: ModelConfig, *, block_size: int, dtype: torch.dtype, device: torch.device
+        self, config: ModelConfig, *, block_size: int, dtype_bytes: float, device: torch.device
     ) -> SwapSpace | None:
         """Gives out what `swap_space` holds; None if it is not to be used.
+
+        Args:
+            config: of the model.
+            block_size: tokens a block (P).
+            dtype_bytes: bytes of one cached number, see `sizing.KVBudget`.
+            device: that the engine runs on.
 
         Raises:
             ValueError: it holds not even one block, or the host has no room for it.
         """
         if not self.swap_space or self.preemption == "recompute":
             return None
-        size = kv_block_bytes(config, block_size=block_size, dtype_bytes=dtype.itemsize)
+        size = kv_block_bytes(config, block_size=block_size, dtype_bytes=dtype_bytes)
         if self.swap_space < size:
             raise ValueError(
                 f"swap_space={self.swap_space} bytes holds no block: one takes {size} bytes; raise "

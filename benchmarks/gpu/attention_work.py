@@ -14,6 +14,12 @@ from torch import Tensor
 
 from benchmarks.gpu.case import Work
 from minillm_serve.runtime.attention.cascade import SharedPrefix, member_tiles
+from minillm_serve.runtime.kv_quantizer import (
+    KV_CACHE_DTYPES,
+    QUANTIZERS,
+    bytes_per_number,
+    dequantize,
+)
 
 Peers = Mapping[str, Callable[[], Any]]
 
@@ -70,6 +76,50 @@ def decode(
     flops = 4 * sum(lengths) * heads * dim
     even = min(lengths) == longest  # torch's attention takes no others without padding
     return Work(ours, exact, peers if even else dict, kv_bytes + 2 * q.nbytes, flops)
+
+
+def decode_codes(
+    device: torch.device,
+    dtype: torch.dtype,
+    compiled: bool,
+    *,
+    kind: str,
+    lengths: Sequence[int],
+    heads: int = 32,
+    kv_heads: int = 8,
+    dim: int = 128,
+    block_size: int = 16,
+) -> Work:
+    """One new token for each of some sequences, whose keys and values are kept in 8 bits.
+
+    `kind` is as in `kv_cache_dtype`. The peer reads as many numbers in 16 bits.
+    """
+    cache, tables = make_pool(device, dtype, lengths, kv_heads, dim, block_size)
+    quantizer = QUANTIZERS[KV_CACHE_DTYPES[kind]]
+    unused = cache[0].isnan().all(-1)
+    (k, k_scale), (v, v_scale) = (quantizer.quantize(c.nan_to_num()) for c in cache)
+    scales = {
+        "k_scale": k_scale.masked_fill(unused, math.nan),
+        "v_scale": v_scale.masked_fill(unused, math.nan),
+    }
+    batch = len(lengths)
+    q = torch.randn(batch, heads, dim, dtype=dtype, device=device)
+    seq_lens = torch.tensor(lengths, dtype=torch.int32, device=device)
+    starts = torch.arange(batch + 1, dtype=torch.int32, device=device)
+    options: dict[str, Any] = {"scale": dim**-0.5, "max_seq_len": max(lengths)}
+
+    def ours() -> Tensor:
+        return paged_decode(q, k, v, tables, seq_lens, **scales, **options)[0]
+
+    def exact() -> Tensor:
+        wide = [dequantize(*pair, torch.float64) for pair in ((k, k_scale), (v, v_scale))]
+        return attend_pages(q.double(), *wide, tables, seq_lens, starts, scale=dim**-0.5)[0]
+
+    def peers() -> Peers:
+        return {"paged_decode": lambda: paged_decode(q, *cache, tables, seq_lens, **options)}
+
+    kv_bytes = 2 * sum(lengths) * kv_heads * dim * bytes_per_number(k.dtype, dim)
+    return Work(ours, exact, peers, kv_bytes + 2 * q.nbytes, 4 * sum(lengths) * heads * dim)
 
 
 def cascade(

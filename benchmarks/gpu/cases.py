@@ -1,10 +1,13 @@
 """All kernels that the check knows. One more takes a function in a `*_work.py` and an entry."""
 
+from functools import partial
+
 import torch
 
 from benchmarks.gpu import accept_work as speculation
 from benchmarks.gpu import attention_work as attention
 from benchmarks.gpu import pointwise_work as pointwise
+from benchmarks.gpu import quantized_work as quantized
 from benchmarks.gpu import sampling_work as sampling
 from benchmarks.gpu.case import Case, Goal
 
@@ -34,6 +37,21 @@ CASES: tuple[Case, ...] = (
         timed={"lengths": (32768,)},
         checked=({"lengths": (600,), "heads": 4, "kv_heads": 2, "dim": 16}, {"lengths": (9000,)}),
         goal=Goal(share=0.45),
+    ),
+    *(
+        Case(
+            f"paged_decode, KV {kind}",
+            "64 users of 8k tokens",
+            partial(attention.decode_codes, kind=kind),
+            timed={"lengths": (8192,) * 64},
+            checked=(
+                {"lengths": RAGGED, **SMALL_HEADS},
+                {"lengths": RAGGED, **ODD_HEADS},
+                {"lengths": LONG},
+            ),
+            goal=Goal(times=1 / 0.7, peer="paged_decode"),
+        )
+        for kind in ("int8", "fp8")
     ),
     Case(
         "cascade_decode",
@@ -102,6 +120,30 @@ CASES: tuple[Case, ...] = (
         timed={"tokens": 8192, "width": 14336},
         checked=({"tokens": 3, "width": 80}, {"tokens": 100, "width": 14336}),
         goal=Goal(share=0.85),
+    ),
+    Case(
+        "w8a16",
+        "4 rows, 14336 x 4096",
+        quantized.product,
+        timed={"scheme": "int8", "rows": 4, "outputs": 14336, "columns": 4096},
+        checked=(
+            {"scheme": "int8", "rows": 3, "outputs": 70, "columns": 160},
+            {"scheme": "int8", "rows": 100, "outputs": 1536, "columns": 576},
+            {"scheme": "int8", "rows": 1, "outputs": 4096, "columns": 14336},
+        ),
+        goal=Goal(times=1.2, peer="torch, 16 bits"),
+    ),
+    Case(
+        "w4a16",
+        "4 rows, 14336 x 4096",
+        quantized.product,
+        timed={"scheme": "int4", "rows": 4, "outputs": 14336, "columns": 4096},
+        checked=(
+            {"scheme": "int4", "rows": 3, "outputs": 70, "columns": 160},
+            {"scheme": "int4", "rows": 100, "outputs": 1536, "columns": 576},
+            {"scheme": "int4", "rows": 1, "outputs": 4096, "columns": 14336},
+        ),
+        goal=Goal(times=2, peer="torch, 16 bits"),
     ),
     Case(
         "argmax",

@@ -88,7 +88,7 @@ def _read_nvidia(case: CompileCase, binary: Any) -> Compiled:
         spills=spill_instructions(listing),
         stack=numbers["STACK"],
         shared=binary.metadata.shared,
-        wide_loads=wide_share(listing, case.index_loads),
+        wide_loads=wide_share(listing, case.index_loads, case.load_bytes),
         matrix=matrix_instructions(listing),
         listing=text,
     )
@@ -113,7 +113,7 @@ def _read_amd(case: CompileCase, binary: Any) -> Compiled:
         ),  # scalar registers spill into lanes of vector ones: no memory
         stack=number("private_segment_fixed_size"),
         shared=binary.metadata.shared,
-        wide_loads=wide_share(listing, case.index_loads),
+        wide_loads=wide_share(listing, case.index_loads, case.load_bytes),
         matrix=matrix_instructions(listing),
         listing=text,
     )

@@ -75,7 +75,7 @@ def load_bytes(name: str) -> int:
     return 0
 
 
-def wide_share(listing: Listing, index_loads: int) -> float | None:
+def wide_share(listing: Listing, index_loads: int, width: int = 16) -> float | None:
     """Of the bytes that loops load, the share that comes 16 at a time; None if nothing is loaded.
 
     A kernel whose loops load nothing is judged by all of it.
@@ -83,18 +83,20 @@ def wide_share(listing: Listing, index_loads: int) -> float | None:
     Args:
         listing: of the kernel.
         index_loads: so many loads of 4 or 8 bytes are not counted, since they fetch indices.
+        width: so many at a time count as well.
     """
     for instructions in (listing.looped(), listing.instructions):
         sizes = Counter(load_bytes(instruction.name) for instruction in instructions)
         del sizes[0]
         if sizes:
             break
-    for size in (8, 4):
+    for size in (size for size in (8, 4) if size < width):
         indices = min(sizes[size], index_loads)
         sizes[size] -= indices
         index_loads -= indices
     total = sum(size * count for size, count in sizes.items())
-    return 16 * sizes[16] / total if total else None
+    wide = sum(size * count for size, count in sizes.items() if size >= width)
+    return wide / total if total else None
 
 
 def matrix_instructions(listing: Listing) -> dict[str, int]:

@@ -62,7 +62,8 @@ def find_faults(case: CompileCase, compiled: Compiled) -> list[str]:
         faults.append("has no matrix instruction: its dots run on ordinary units")
     if case.wide_loads and (compiled.wide_loads or 0) < MIN_WIDE:
         faults.append(
-            f"loads {compiled.wide_loads or 0:.0%} of its bytes 16 at a time, not {MIN_WIDE:.0%}: "
+            f"loads {compiled.wide_loads or 0:.0%} of its bytes {case.load_bytes} at a time, not "
+            f"{MIN_WIDE:.0%}: "
             "is the last stride 1, and are the others known to be multiples of 16?"
         )
     return [f"{case.id} {fault}" for fault in faults]

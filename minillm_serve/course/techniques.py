@@ -4,11 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from minillm_serve import LLM
 from minillm_serve.course.replay import Served, figures, replay, replay_one_at_a_time
 from minillm_serve.course.trace import KV_TOKENS, MAX_MODEL_LEN, User, make_trace
+from minillm_serve.runtime.kv_quantizer import bytes_per_number
 
 BLOCK_SIZE = 16
+#: Bytes of a key or value in int8, its share of a scale included, over those in float32. (D = 64.)
+INT8_SHARE = bytes_per_number(torch.int8, 64) / 4
 #: Rows of the batches that are compared in chapter 04.
 ROWS = 8
 
@@ -136,6 +141,14 @@ TECHNIQUES = {
         "Random prompts hold nothing to copy; what is copied are answers that repeat themselves. "
         "Each step has as many drafts as pay by what steps take on this machine, or none. It "
         "differs from row 02 by the drafts alone.",
+    ),
+    "08_kv_int8": Technique(
+        8,
+        "KV cache in int8, in the same bytes",
+        engine(kv_cache_dtype="int8", num_blocks=int(KV_TOKENS / INT8_SHARE) // BLOCK_SIZE),
+        "The same bytes hold nearly four times as many tokens as in float32 (a server with 16 bits "
+        "would gain a factor of two), so nobody waits for blocks. Codes and scales have to be made "
+        "and read. It differs from row 02 by that alone.",
     ),
     "09_small_batch": Technique(
         9,

@@ -69,6 +69,8 @@ def main(argv: Sequence[str]) -> int:
     check_plan(work, name, text_plan)
     training, held_out = _texts(path, text_plan, work, options.tokens)
     target = load_model(path, dtype=torch.float32, device="cpu")
+    if target.embedding.quantized is not None:
+        raise ValueError(f"{path} is quantized: train the head on the same model in floats")
     samples = [sample for shard in training for sample in shard]
     pieces = _states(target, training, work, "training", options.fast)
     judged = _states(target, held_out, work, "held-out", False)

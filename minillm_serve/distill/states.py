@@ -62,7 +62,7 @@ def compute_states(
             f"the target looks back {min(windows)} tokens at most; train its head on texts that "
             "are no longer"
         )
-    device, found = target.embedding.weight.device, []
+    device, found = target.device, []
     for batch in _batches(texts):
         lengths = [len(text) for text in batch]
         ids = torch.tensor([token for text in batch for token in text], device=device)

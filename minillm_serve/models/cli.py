@@ -12,6 +12,7 @@ from minillm_serve.models.embedded import EMBEDDED, EmbeddedModel, embedded_sour
 from minillm_serve.models.errors import ModelError
 from minillm_serve.models.registry import supported
 from minillm_serve.models.resolve import resolve_model
+from minillm_serve.models.schemes import SCHEMES
 
 Models = Mapping[str, EmbeddedModel]
 
@@ -29,6 +30,8 @@ def main(argv: Sequence[str] | None = None, *, embedded: Models = EMBEDDED) -> i
             print(_fetch(options.name, embedded))
         elif options.command == "path":
             print(_path(options.name, embedded))
+        elif options.command == "quantize":
+            print(_quantize(options.name, options.target, options.scheme))
         elif options.command == "verify":
             return _verify(options.name, embedded)
         else:
@@ -51,6 +54,10 @@ def _parser(embedded: Models) -> argparse.ArgumentParser:
     fetch.add_argument("name", nargs="?", default=default, metavar="NAME", help=what)
     path = commands.add_parser("path", help="print where a model is (fetched if need be)")
     path.add_argument("name", metavar="NAME", help=what)
+    shrink = commands.add_parser("quantize", help="save a model in 8 or 4 bits a weight")
+    shrink.add_argument("name", metavar="NAME", help=what)
+    shrink.add_argument("target", type=Path, metavar="DIRECTORY", help="where to; empty or new")
+    shrink.add_argument("--scheme", choices=SCHEMES, default="int8", help="(default: %(default)s)")
     verify = commands.add_parser("verify", help="check an embedded model's files byte by byte")
     verify.add_argument("name", nargs="?", default=default, metavar="NAME", choices=list(embedded))
     return parser
@@ -76,6 +83,20 @@ def _path(name: str, embedded: Models) -> Path:
     if name not in embedded:
         return resolve_model(name, progress=False)
     return ensure(embedded_source(embedded[name], progress=False), cache_root())
+
+
+def _quantize(name: str, target: Path, scheme: str) -> Path:
+    import torch  # only here: the other commands answer at once
+
+    from minillm_serve.models.loader import load_model
+    from minillm_serve.models.quantized_file import save_quantized
+
+    source = resolve_model(name, quantization=scheme)
+    cpu = torch.device("cpu")
+    model = load_model(source, dtype=torch.float32, device=cpu, quantization=scheme)
+    save_quantized(model, source, target, scheme)
+    tell(f"{name} is {model.nbytes / 1e6:.0f} MB in {scheme}.")
+    return target
 
 
 def _verify(name: str, embedded: Models) -> int:

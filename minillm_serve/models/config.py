@@ -16,6 +16,7 @@ from typing import Any
 from minillm_serve.models.errors import ModelError
 from minillm_serve.models.registry import Architecture, find, supported
 from minillm_serve.models.rope_config import RopeConfig, read_rope
+from minillm_serve.models.schemes import read_scheme
 
 _REQUIRED = (
     "vocab_size",
@@ -53,6 +54,7 @@ class ModelConfig:
         bos_token_id: the token that begins a text, if there is one.
         eos_token_ids: every token that ends an answer.
         torch_dtype: the checkpoint's own dtype, such as ``"bfloat16"``.
+        quantization: what its weights were saved in, if not in floats (``schemes``).
     """
 
     architecture: str
@@ -76,6 +78,7 @@ class ModelConfig:
     bos_token_id: int | None
     eos_token_ids: tuple[int, ...]
     torch_dtype: str
+    quantization: str | None = None
 
     @classmethod
     def from_hf(cls, config: Any, generation_config: Any = None) -> ModelConfig:
@@ -154,14 +157,6 @@ def _refuse_unsupported(raw: dict[str, Any], architecture: Architecture) -> None
             f"config.json lacks {', '.join(missing)}, which {architecture.name} needs. "
             "Fetch the model's directory again, whole."
         )
-    quantization = raw.get("quantization_config")
-    if quantization:
-        method = _as_dict(quantization).get("quant_method", "of an unnamed method")
-        raise ModelError(
-            f"the checkpoint is quantized ({method}), and quantized checkpoints are not supported. "
-            "Choose the unquantized checkpoint of the same model, or a GGUF, which is dequantized "
-            "when it is read."
-        )
     activation = raw.get("hidden_act", "silu")
     if activation != "silu":
         raise ModelError(
@@ -200,6 +195,7 @@ def _read(
         bos_token_id=raw.get("bos_token_id"),
         eos_token_ids=_eos_token_ids(raw, generation),
         torch_dtype=_dtype_name(raw),
+        quantization=read_scheme(raw),
     )
 
 

@@ -45,16 +45,15 @@ class DraftHead(nn.Module):
 
     def __init__(self, target: Transformer, vocabulary: Tensor) -> None:
         super().__init__()
-        weight = target.embedding.weight
-        place = Placement(weight.dtype, weight.device)
+        place = Placement(target.dtype, target.device)
         self.config = draft_config(target.config)
         hidden = self.config.hidden_size
         self.fc = Linear(2 * hidden, hidden, bias=False, place=place)
         self.layer = DecoderLayer(self.config, 0, place)
         self.norm = RMSNorm((hidden,), self.config.rms_norm_eps, place)
-        self.vocabulary = vocabulary.to(weight.device)
+        self.vocabulary = vocabulary.to(target.device)
         self.frequencies = target.frequencies
-        self._rows = _rows_of(target.lm_head, self.vocabulary)
+        self._rows = _rows_of(target.lm_head, self.vocabulary, place)
 
     def forward(
         self,
@@ -87,8 +86,7 @@ class DraftHead(nn.Module):
     @property
     def bytes_read(self) -> int:
         """Bytes of weight matrices that a pass of few rows reads: codes where there are any."""
-        linears = [module for module in self.modules() if isinstance(module, Linear)]
-        return sum((linear.coded or linear.weight).nbytes for linear in linears)
+        return sum(module.bytes_read for module in self.modules() if isinstance(module, Linear))
 
     def matrices(self) -> dict[str, Linear]:
         """The trained matrices, by the names that they have in a file."""
@@ -149,7 +147,7 @@ def load_draft_head(path: str | Path, target: Transformer) -> DraftHead:
             linear.weight.copy_(found.matrices[name])
         for name, norm in head.norms().items():
             norm.weight.copy_(found.norms[name])
-    if target.embedding.weight.device.type == "cpu":
+    if target.device.type == "cpu":
         head.pack()
     return head.eval()
 
@@ -167,12 +165,14 @@ def find_draft_head(model: str | Path) -> Path | None:
     return file if (named or cached) and file.is_file() else None
 
 
-def _rows_of(head: Linear, vocabulary: Tensor) -> Linear:
-    """Some rows of the target's head, codes included where it has any."""
-    weight = head.weight
-    place = Placement(weight.dtype, weight.device)
-    rows = Linear(weight.shape[1], len(vocabulary), bias=head.bias is not None, place=place)
-    rows.weight.data = weight.data[vocabulary]
+def _rows_of(head: Linear, vocabulary: Tensor, place: Placement) -> Linear:
+    """Some rows of the target's head, in as few bits as it has."""
+    columns = head.weight.shape[1]
+    rows = Linear(columns, len(vocabulary), bias=head.bias is not None, place=place)
+    if head.quantized is not None:
+        rows.keep_quantized(head.quantized.rows(vocabulary), place.device)
+    else:
+        rows.weight.data = head.weight.data[vocabulary]
     if rows.bias is not None and head.bias is not None:
         rows.bias.data = head.bias.data[vocabulary]
     if head.coded is not None:

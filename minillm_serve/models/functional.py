@@ -36,7 +36,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
         shape = (len(x), *rows.shape)
         cpu.rms_norm(x.view(shape).numpy(), rows.numpy(), eps, out.view(shape).numpy())
         return out
-    if _on_gpu(x) and (norm := _triton("rms_norm")) is not None:
+    if on_gpu(x) and (norm := triton_kernels("rms_norm")) is not None:
         return norm.rms_norm(x, weight, eps)
     wide = x if x.dtype == torch.float64 else x.float()
     return F.rms_norm(wide, x.shape[-1:], None, eps).to(x.dtype) * weight
@@ -58,7 +58,7 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tup
         out = torch.empty(x.shape, dtype=x.dtype)
         cpu.add_rms_norm(x.numpy(), residual.numpy(), weight.numpy(), eps, out.numpy())
         return out, residual
-    if _on_gpu(x) and (norm := _triton("rms_norm")) is not None:
+    if on_gpu(x) and (norm := triton_kernels("rms_norm")) is not None:
         return norm.add_rms_norm(x, residual, weight, eps)
     residual = residual + x
     return rms_norm(residual, weight, eps), residual
@@ -87,7 +87,7 @@ def silu_mul(gate_up: Tensor) -> Tensor:
         out = torch.empty(len(gate_up), gate_up.shape[1] // 2, dtype=gate_up.dtype)
         cpu.silu_mul(gate_up.numpy(), out.numpy())
         return out
-    if _on_gpu(gate_up) and (kernels := _triton("silu_mul")) is not None:
+    if on_gpu(gate_up) and (kernels := triton_kernels("silu_mul")) is not None:
         return kernels.silu_mul(gate_up)
     gate, up = gate_up.chunk(2, dim=-1)
     return F.silu(gate) * up
@@ -98,12 +98,12 @@ def _fusible(x: Tensor) -> bool:
     return on_cpu and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
-def _on_gpu(x: Tensor) -> bool:
+def on_gpu(x: Tensor) -> bool:
     """Whether a Triton kernel takes over. (What `torch.compile` compiles, it fuses itself.)"""
     return x.is_cuda and x.dtype is not torch.float64 and not torch.compiler.is_compiling()
 
 
 @cache
-def _triton(name: str) -> ModuleType | None:
+def triton_kernels(name: str) -> ModuleType | None:
     """A module of Triton kernels; None where there is no Triton."""
     return import_module(f"minillm_serve.kernels.{name}") if find_spec("triton") else None

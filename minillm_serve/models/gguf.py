@@ -59,8 +59,8 @@ class Header:
         return self.values.get(f"{self.architecture}.{key}", default)
 
 
-def gguf_source(file: Path) -> Source:
-    """The cache entry of a GGUF file.
+def gguf_source(file: Path, scheme: str | None = None) -> Source:
+    """The cache entry of a GGUF file, in float32 or quantized (`schemes`).
 
     The entry is named by the file's path, and its fingerprint is size and modification time, as in
     ``make``: cheap enough to look at on every start (hashing 5 GB takes some 10 s), and a file that
@@ -71,16 +71,21 @@ def gguf_source(file: Path) -> Source:
     stem = re.sub(r"[^\w.-]", "_", file.stem)[:60]
     state = file.stat()
     return Source(
-        name=f"gguf-{stem}-{place}",
+        name=f"gguf-{stem}-{place}" + (f"-{scheme}" if scheme else ""),
         fingerprint=f"size={state.st_size} mtime_ns={state.st_mtime_ns}",
-        build=lambda directory: _convert_loudly(file, directory),
-        disk_bytes=8 * state.st_size,  # from four bits to thirty-two
+        build=lambda directory: _convert_loudly(file, directory, scheme),
+        disk_bytes=(3 if scheme else 8) * state.st_size,  # from four bits to eight or thirty-two
     )
 
 
-def _convert_loudly(file: Path, directory: Path) -> None:
-    tell(f"converting {file.name} to float32 safetensors, once.")
-    convert(file, directory)
+def _convert_loudly(file: Path, directory: Path, scheme: str | None) -> None:
+    tell(f"converting {file.name} to {scheme or 'float32'} safetensors, once.")
+    if scheme is None:
+        convert(file, directory)
+        return
+    from minillm_serve.models.gguf_codes import convert_codes
+
+    convert_codes(file, directory, scheme)
 
 
 def convert(file: Path, directory: Path, step: Callable[[str], None] = lambda _: None) -> None:
@@ -210,19 +215,38 @@ def _llama3_rope(divisors: np.ndarray, theta: float, file: Path) -> dict[str, An
     }
 
 
+def read_config(file: Path, header: Header, rope: dict[str, Any]) -> Any:
+    """The model's ``PretrainedConfig``, checked.
+
+    Args:
+        file: a GGUF.
+        header: of it.
+        rope: what `check_header` returned.
+
+    Raises:
+        ModelError: the model is not supported. A damaged file can raise anything.
+    """
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(
+        str(file.parent), gguf_file=file.name, local_files_only=True
+    )
+    if header.get("attention.key_length"):  # not looked at for Qwen3
+        config.head_dim = header.get("attention.key_length")
+    config.rope_parameters = {**config.rope_parameters, **rope}
+    ModelConfig.from_hf(config)
+    return config
+
+
 def _dequantize(file: Path, header: Header, rope: dict[str, Any]) -> Any:
     """The model as transformers reads it, in float32, made a plain unquantized model again."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
     where = {"gguf_file": file.name, "local_files_only": True}
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # its progress bars, beside ours
-            config = AutoConfig.from_pretrained(str(file.parent), **where)
-            if header.get("attention.key_length"):  # not looked at for Qwen3
-                config.head_dim = header.get("attention.key_length")
-            config.rope_parameters = {**config.rope_parameters, **rope}
-            ModelConfig.from_hf(config)
+            config = read_config(file, header, rope)
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 str(file.parent),
                 config=config,

@@ -9,6 +9,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from minillm_serve.models.config import ModelConfig
 from minillm_serve.models.errors import ModelError
+from minillm_serve.models.fused import FusedLayers
+from minillm_serve.models.quantize import Quantizer, move_rest
+from minillm_serve.models.quantized_file import fill_quantized
 from minillm_serve.models.transformer import Transformer
 from minillm_serve.models.weights import fill
 
@@ -67,7 +70,11 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
 
 
 def load_model(
-    path: str | Path, *, dtype: torch.dtype | None, device: torch.device | str
+    path: str | Path,
+    *,
+    dtype: torch.dtype | None,
+    device: torch.device | str,
+    quantization: str | None = None,
 ) -> Transformer:
     """Loads the weights of a local directory.
 
@@ -75,16 +82,28 @@ def load_model(
         path: a local directory, as ``resolve_model`` returns it.
         dtype: what the weights are converted to while they are read; None keeps the checkpoint's.
         device: where they go. No second copy of the model is made on the way.
+        quantization: one of `schemes.SCHEMES`: keeps weights in fewer bits, layer by layer, so that
+            the whole model is never there in floats. What was saved quantized stays so in any case.
 
     Raises:
         ModelError: the config or the weights are not supported, or do not fit each other.
     """
-    directory = Path(path)
+    directory, place = Path(path), torch.device(device)
     config = load_config(directory)
-    model = Transformer(config, dtype or _own_dtype(config), torch.device(device))
-    fill(model, directory)
-    if torch.device(device).type == "cpu":
+    kind = dtype or _own_dtype(config)
+    if quantization is None and config.quantization is None:
+        model = Transformer(config, kind, place)
+        fill(model, directory)
+    else:
+        model = Transformer(config, kind, torch.device("cpu"))
+        if quantization is None or config.quantization is not None:
+            fill_quantized(model, directory, place)
+        else:
+            fill(model, directory, Quantizer(model, quantization, place))
+        move_rest(model, place)
+    if place.type == "cpu":
         model.pack()
+        model.run_layers = FusedLayers.of(model) or model.run_layers
     return model.eval()
 
 

@@ -30,7 +30,9 @@ _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
 _HUB_SKIP = ["original/*", "consolidated*", "*/*"]
 
 
-def resolve_model(name: str | Path, *, progress: bool = True) -> Path:
+def resolve_model(
+    name: str | Path, *, progress: bool = True, quantization: str | None = None
+) -> Path:
     """The local directory of a model, fetched or converted first where need be.
 
     Args:
@@ -44,6 +46,7 @@ def resolve_model(name: str | Path, *, progress: bool = True) -> Path:
             A name that is both an embedded model's and a directory's is the former; write
             ``./name`` for the latter.
         progress: show progress bars on stderr.
+        quantization: of a GGUF only: one of `schemes.SCHEMES`, to have its codes and not floats.
 
     Raises:
         ModelError: there is no such model, or it cannot be had.
@@ -53,9 +56,9 @@ def resolve_model(name: str | Path, *, progress: bool = True) -> Path:
         return ensure(embedded_source(EMBEDDED[name], progress=progress), cache_root())
     path = Path(name).expanduser()
     if text and path.is_file():
-        return _file(path)
+        return _file(path, quantization)
     if text and path.is_dir():
-        return _directory(path)
+        return _directory(path, quantization)
     if isinstance(name, str) and _HUB_ID.fullmatch(text) and not text.endswith(".gguf"):
         return _from_hub(text, progress)
     raise ModelError(
@@ -64,15 +67,15 @@ def resolve_model(name: str | Path, *, progress: bool = True) -> Path:
     )
 
 
-def _file(path: Path) -> Path:
+def _file(path: Path, quantization: str | None) -> Path:
     if path.suffix.lower() != ".gguf":
         raise ModelError(
             f"{path} is a file, and not a GGUF. Give the directory that it is in, or a .gguf file."
         )
-    return ensure(gguf_source(path), cache_root())
+    return ensure(gguf_source(path, quantization), cache_root())
 
 
-def _directory(path: Path) -> Path:
+def _directory(path: Path, quantization: str | None) -> Path:
     """A directory as it is; where it holds a GGUF and no safetensors, that GGUF converted."""
     ggufs = sorted(path.glob("*.gguf"))
     if not ggufs or any(path.glob("*.safetensors")):
@@ -82,7 +85,7 @@ def _directory(path: Path) -> Path:
             f"{path} has {len(ggufs)} GGUF files ({', '.join(file.name for file in ggufs)}). "
             "Give the path of the one that is meant."
         )
-    return _file(ggufs[0])
+    return _file(ggufs[0], quantization)
 
 
 def _from_hub(repo: str, progress: bool) -> Path:

@@ -9,14 +9,15 @@ Symbols in shapes: T tokens, H query heads, H_kv key/value heads, D head dim, V 
 
 from abc import ABC, abstractmethod
 from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from minillm_serve.models.config import ModelConfig
 from minillm_serve.models.functional import rotate, silu_mul
-from minillm_serve.models.layers import Embedding, Linear, Placement, RMSNorm
+from minillm_serve.models.layers import Embedding, Linear, Placement, Quantizable, RMSNorm
 from minillm_serve.models.rope import inverse_frequencies, rotation
 
 
@@ -38,6 +39,53 @@ class FusedAttend(ABC):
     @abstractmethod
     def attend_qkv(self, layer: int, qkv: Tensor, qk_norm: RMSNorm | None) -> Tensor:
         """qkv ``[T, H + 2 H_kv, D]``, as it is projected -> ``[T, H, D]``."""
+
+
+class CacheArrays(NamedTuple):
+    """An attention over a KV cache on a CPU, as a kernel needs it that attends by itself.
+
+    Attributes:
+        caches: [N, 2] int64, addresses of each layer's key and value caches, float32
+        shape: ``[num_blocks, H_kv, P, D]``.
+        slots: [T] int64, where each row's key and value go.
+        block_tables: [S, W] int32.
+        rows: [4, T] int64, see ``paged_decode``: row, sequence, tokens seen, tokens seen before.
+        scale: multiplies the scores.
+        windows: [N] int64, most tokens a row may see in each layer.
+    """
+
+    caches: np.ndarray
+    shape: tuple[int, int, int, int]
+    slots: np.ndarray
+    block_tables: np.ndarray
+    rows: np.ndarray
+    scale: float
+    windows: np.ndarray
+
+
+class OpenAttend(ABC):
+    """An ``Attend`` that shows what it would work on, for kernels that do many layers in one go."""
+
+    @abstractmethod
+    def arrays(self) -> CacheArrays | None:
+        """What all layers attend to; None if not every row attends its context alone."""
+
+
+class RunLayers(Protocol):
+    """Runs all layers of a model, or the first few, in a way of its own."""
+
+    def __call__(
+        self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend | FusedAttend, count: int
+    ) -> tuple[Tensor, Tensor]:
+        """What the last layer added to the residual stream, and the stream before that.
+
+        Args:
+            x: ``[T, hidden]``, the embeddings.
+            cos, sin: ``[T, 1, D]``.
+            attend: what happens between the tokens.
+            count: of layers.
+        """
+        ...
 
 
 class Attention(nn.Module):
@@ -121,6 +169,9 @@ class Transformer(nn.Module):
         config: the shape.
         dtype: of all parameters, and of what flows between layers.
         device: where it is computed.
+
+    Attributes:
+        run_layers: takes the place of the layers' own `forward`, with the same result.
     """
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
@@ -131,6 +182,7 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList(
             DecoderLayer(config, layer, place) for layer in range(config.num_layers)
         )
+        self.run_layers: RunLayers = self._run_layers
         self.norm = RMSNorm((config.hidden_size,), config.rms_norm_eps, place)
         meta = Placement(dtype, torch.device("meta"))
         tied = config.tie_word_embeddings
@@ -138,7 +190,7 @@ class Transformer(nn.Module):
             config.hidden_size, config.vocab_size, bias=False, place=meta if tied else place
         )
         if tied:
-            self.lm_head.weight = self.embedding.weight
+            self.lm_head.share(self.embedding)
         # Not a buffer on purpose: `model.to(bfloat16)` would round the frequencies, and with them
         # every position beyond a few hundred.
         frequencies = inverse_frequencies(config.rope, config.head_dim)
@@ -156,8 +208,32 @@ class Transformer(nn.Module):
     @property
     def bytes_read(self) -> int:
         """Bytes of weight matrices that a step of few rows reads: codes where there are any."""
-        linears = [module for module in self.modules() if isinstance(module, Linear)]
-        return sum((linear.coded or linear.weight).nbytes for linear in linears)
+        return sum(module.bytes_read for module in self.modules() if isinstance(module, Linear))
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is computed, whatever became of single weights."""
+        return self.norm.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of what flows between layers."""
+        return self.norm.weight.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of everything that it keeps; what two layers share is counted once."""
+        kept = {
+            id(parameter): parameter.nbytes
+            for parameter in self.parameters()
+            if not parameter.is_meta
+        }
+        for module in self.modules():
+            if isinstance(module, Quantizable) and module.quantized is not None:
+                kept[id(module.quantized)] = module.quantized.nbytes
+            if isinstance(module, Linear) and module.coded is not None:
+                kept[id(module.coded)] = module.coded.nbytes
+        return sum(kept.values())
 
     @torch.inference_mode()
     def forward(
@@ -180,10 +256,17 @@ class Transformer(nn.Module):
         """
         x = self.embedding(token_ids)
         cos, sin = rotation(positions, self.frequencies, x.dtype)
-        residual = torch.zeros_like(x)
-        for layer in islice(self.layers, num_layers):
-            x, residual = layer(x, residual, cos, sin, attend)
+        count = len(self.layers) if num_layers is None else num_layers
+        x, residual = self.run_layers(x, cos, sin, attend, count)
         return self.norm.after_adding(x, residual)[0]
+
+    def _run_layers(
+        self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend | FusedAttend, count: int
+    ) -> tuple[Tensor, Tensor]:
+        residual = torch.zeros_like(x)
+        for layer in islice(self.layers, count):
+            x, residual = layer(x, residual, cos, sin, attend)
+        return x, residual
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:

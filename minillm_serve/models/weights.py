@@ -7,7 +7,8 @@ have. Each tensor is read, converted and copied into its slot one at a time.
 
 import json
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from minillm_serve.models.errors import ModelError
-from minillm_serve.models.layers import Linear
+from minillm_serve.models.layers import Embedding, Linear, Quantizable
+from minillm_serve.models.quantized import quantize
 from minillm_serve.models.transformer import Attention, DecoderLayer, Transformer
 
 HEAD = "lm_head.weight"
@@ -32,14 +34,29 @@ class Slot:
         view: the part of a parameter that it fills.
         shape: the shape that it must have; where the view has more dimensions (a head's norm,
             repeated for all heads), it is broadcast.
+        owner: the layer whose weight it is part of, if that can be quantized.
     """
 
     view: Tensor
     shape: tuple[int, ...]
+    owner: Quantizable | None = None
 
 
-def fill(model: Transformer, directory: Path) -> None:
+def _leave(layer: Quantizable) -> None:
+    """Does nothing to a filled layer."""
+
+
+def fill(
+    model: Transformer, directory: Path, filled: Callable[[Quantizable], None] = _leave
+) -> None:
     """Reads all parameters of ``model`` from the safetensors files in ``directory``.
+
+    Args:
+        model: changed in place.
+        directory: of a checkpoint.
+        filled: is given each layer as soon as it has its whole weight, and may change what the
+            layer keeps of it. (What was never written takes no memory on a CPU yet, so a model that
+            is quantized on the way never stands there in floats.)
 
     Raises:
         ModelError: a tensor is missing, unexpected, of the wrong shape or not made of floats; or a
@@ -49,10 +66,15 @@ def fill(model: Transformer, directory: Path) -> None:
     tied = model.config.tie_word_embeddings
     head: Tensor | None = None
     unexpected: list[str] = []
+    missing = Counter(slot.owner for slot in waiting.values() if slot.owner is not None)
     for file in weight_files(directory):
         for name, tensor in _tensors(file):
             if name in waiting:
-                _copy(name, tensor, waiting.pop(name), file)
+                owner = _copy(name, tensor, waiting.pop(name), file)
+                if owner is not None:
+                    missing[owner] -= 1
+                    if not missing[owner]:
+                        filled(owner)
             elif name == HEAD and tied:
                 head = tensor[:]
             elif not name.endswith("rotary_emb.inv_freq"):  # recomputed from the config
@@ -66,11 +88,11 @@ def fill(model: Transformer, directory: Path) -> None:
 def slots(model: Transformer) -> dict[str, Slot]:
     """The slot of every tensor that a checkpoint of this model must have, by the tensor's name."""
     found = {
-        "model.embed_tokens.weight": _slot(model.embedding.weight),
+        "model.embed_tokens.weight": _slot(model.embedding.weight, model.embedding),
         "model.norm.weight": _slot(model.norm.weight),
     }
     if not model.config.tie_word_embeddings:
-        found[HEAD] = _slot(model.lm_head.weight)
+        found[HEAD] = _slot(model.lm_head.weight, model.lm_head)
     for number, layer in enumerate(model.layers):
         assert isinstance(layer, DecoderLayer)
         for name, slot in _layer_slots(layer):
@@ -105,14 +127,14 @@ def _rows(linear: Linear, parts: dict[str, int], prefix: str) -> Iterator[tuple[
     """The slots of a fused layer whose rows belong to several layers of the checkpoint."""
     start = 0
     for name, rows in parts.items():
-        yield f"{prefix}{name}.weight", _slot(linear.weight[start : start + rows])
+        yield f"{prefix}{name}.weight", _slot(linear.weight[start : start + rows], linear)
         if linear.bias is not None:
             yield f"{prefix}{name}.bias", _slot(linear.bias[start : start + rows])
         start += rows
 
 
-def _slot(view: Tensor) -> Slot:
-    return Slot(view.data, tuple(view.shape))
+def _slot(view: Tensor, owner: Quantizable | None = None) -> Slot:
+    return Slot(view.data, tuple(view.shape), owner)
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, Any]]:
@@ -128,7 +150,8 @@ def _tensors(file: Path) -> Iterator[tuple[str, Any]]:
         ) from error
 
 
-def _copy(name: str, tensor: Any, slot: Slot, file: Path) -> None:
+def _copy(name: str, tensor: Any, slot: Slot, file: Path) -> Quantizable | None:
+    """Fills a slot; tells whose it is, and keeps nothing of it."""
     shape, kind = tuple(tensor.get_shape()), tensor.get_dtype()
     if shape != slot.shape:
         raise ModelError(
@@ -141,12 +164,13 @@ def _copy(name: str, tensor: Any, slot: Slot, file: Path) -> None:
             "Choose the unquantized checkpoint of the same model."
         )
     slot.view.copy_(tensor[:])
+    return slot.owner
 
 
 def _check_tied(head: Tensor, model: Transformer) -> None:
     """A tied model's file may repeat the embedding as its head, but not have another one."""
     embedding = model.embedding.weight
-    if head.shape == embedding.shape and torch.equal(head.to(embedding), embedding):
+    if head.shape == embedding.shape and _same(head, model.embedding):
         return
     raise ModelError(
         f"config.json ties the output head to the embedding, and the file's {HEAD} differs from "
@@ -164,6 +188,16 @@ def num_weights(directory: Path) -> int:
         tensor.get_shape() for file in weight_files(directory) for _, tensor in _tensors(file)
     )
     return sum(map(math.prod, shapes))
+
+
+def _same(head: Tensor, embedding: Embedding) -> bool:
+    """Whether the embedding's weight came of these values."""
+    if embedding.quantized is None:
+        return torch.equal(head.to(embedding.weight), embedding.weight)
+    device = embedding.quantized.codes.device
+    kept = embedding.quantized.rows(torch.arange(len(head), device=device))
+    again = quantize(head.to(embedding.weight.dtype), "int8").to(device)
+    return torch.equal(kept.codes, again.codes) and torch.equal(kept.steps, again.steps)
 
 
 def weight_files(directory: Path) -> list[Path]:

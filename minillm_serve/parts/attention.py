@@ -17,25 +17,21 @@ from minillm_serve.runtime.attention.functions import (
     PagedAttentionFunction,
     PagedDecodeFunction,
 )
-from minillm_serve.runtime.attention.registry import find_lack
+from minillm_serve.runtime.attention.registry import Needs, find_lack
+from minillm_serve.runtime.kv_cache import KVScales
 
 
 def fit_attention(
     part: Part | None,
     ours: AttentionBackend,
-    *,
-    device: torch.device,
-    dtype: torch.dtype,
-    needs_window: bool,
+    needs: Needs,
 ) -> AttentionBackend:
     """Somebody's attention as a backend, watched; ours if there is none.
 
     Args:
         part: what was given.
         ours: takes its place, or the longer slices that it leaves out.
-        device: that the engine runs on.
-        dtype: that it computes in.
-        needs_window: whether the model has a sliding window.
+        needs: what the engine asks of it.
 
     Raises:
         PartError: it lacks something of the protocol, or computes something else.
@@ -43,11 +39,11 @@ def fit_attention(
     if part is None:
         return ours
     backend = as_backend(part, ours)
-    lack = find_lack(backend.capabilities, device=device, dtype=dtype, needs_window=needs_window)
+    lack = find_lack(backend.capabilities, needs)
     part.expect(lack is None, str(lack))
     watched = WatchedAttention(part, backend)
     with part.trial("a comparison with the naive backend"), torch.inference_mode():
-        found = find_difference(watched, device=device, dtype=dtype, window=needs_window)
+        found = find_difference(watched, needs)
     part.expect(found is None, f"is wrong: {found}")
     return watched
 
@@ -117,11 +113,18 @@ class WatchedAttention(AttentionBackend):
             return self.backend.plan(metadata)
 
     def write(
-        self, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
+        self,
+        k: Tensor,
+        v: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        slot_mapping: Tensor,
+        scales: KVScales | None = None,
     ) -> None:
         """See `AttentionBackend.write`."""
+        more = {} if scales is None else {"scales": scales}
         with self.part.blame("write"):
-            self.backend.write(k, v, k_cache, v_cache, slot_mapping)
+            self.backend.write(k, v, k_cache, v_cache, slot_mapping, **more)
 
     def run(
         self,
@@ -133,9 +136,13 @@ class WatchedAttention(AttentionBackend):
         *,
         scale: float,
         window: int | None,
+        scales: KVScales | None = None,
     ) -> Tensor:
         """See `AttentionBackend.run`."""
+        given = (q, k_cache, v_cache, metadata, plan)
+        # A backend of somebody's own need not know of scales, if it takes no such cache.
+        more: dict[str, Any] = {} if scales is None else {"scales": scales}
         with self.part.blame("run"):
-            out = self.backend.run(q, k_cache, v_cache, metadata, plan, scale=scale, window=window)
+            out = self.backend.run(*given, scale=scale, window=window, **more)
         check_output(self.part, out, q)
         return out

@@ -17,7 +17,7 @@ def fit_kv_budget(part: Part | None) -> KVBudget:
     part.check_signature(part.value, KVBudget.__call__, part.slot)
 
     def checked(
-        config: ModelConfig, *, kv_cache_memory: int, block_size: int, dtype_bytes: int
+        config: ModelConfig, *, kv_cache_memory: int, block_size: int, dtype_bytes: float
     ) -> int:
         one = kv_block_bytes(config, block_size=block_size, dtype_bytes=dtype_bytes)
         allowed = (ValueError,) if one > kv_cache_memory else ()

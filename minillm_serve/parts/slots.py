@@ -15,6 +15,7 @@ from minillm_serve.core import (
 )
 from minillm_serve.parts.part import Part
 from minillm_serve.runtime.attention.functions import PagedAttentionFunction
+from minillm_serve.runtime.kv_quantizer import KVQuantizer
 from minillm_serve.runtime.sizing import KVBudget
 from minillm_serve.runtime.spec.accept import AcceptRule
 
@@ -63,6 +64,13 @@ SLOTS: dict[str, Slot] = {
             PagedAttentionFunction,
             "A function that attends to paged keys and values; {'decode': function} for one that "
             "takes a single row of each sequence; or an AttentionBackend.",
+        ),
+        Slot(
+            "kv_quantizer",
+            KVQuantizer,
+            "A class that turns keys and values into codes of 8 bits, with a scale for each token "
+            "and head.",
+            in_every_engine=False,
         ),
         Slot(
             "scheduler",

@@ -15,6 +15,7 @@ from minillm_serve.runtime.cuda_graphs import CudaCapture, GraphRunner
 from minillm_serve.runtime.forward import Forward
 from minillm_serve.runtime.host_blocks import HostBlocks
 from minillm_serve.runtime.kv_cache import KVCache
+from minillm_serve.runtime.kv_quantizer import KVQuantizer
 from minillm_serve.runtime.spec.drafter import Drafting
 from minillm_serve.runtime.spec.verify import PAPERS_RULE, Rule
 from minillm_serve.runtime.torch_executor import TorchExecutor
@@ -28,6 +29,8 @@ def build_executor(
     block_size: int,
     dtype: torch.dtype,
     device: torch.device,
+    kv_dtype: torch.dtype | None = None,
+    kv_quantizer: KVQuantizer | None = None,
     max_num_seqs: int,
     max_model_len: int,
     async_scheduling: bool = False,
@@ -39,19 +42,23 @@ def build_executor(
     """Allocates the KV cache and builds an executor over it.
 
     Args:
+        kv_dtype: of the cache, if it is not to be the dtype that is computed in.
+        kv_quantizer: somebody's own, that makes its codes.
         num_host_blocks: as many as `swap_space` holds.
         drafting: what makes the drafter, if there is to be one.
         rule: by which drafts stay.
         others: see `LLM`.
     """
-    recorded = device.type == "cuda" and not enforce_eager and backend.capabilities.can_be_recorded
+    can_be_recorded = backend.capabilities.can_be_recorded and kv_quantizer is None
+    recorded = device.type == "cuda" and not enforce_eager and can_be_recorded
     kv_cache = KVCache.allocate(
         model.config,
         num_blocks=num_blocks,
         block_size=block_size,
-        dtype=dtype,
+        dtype=kv_dtype or dtype,
         device=device,
         spare=recorded,
+        quantizer=kv_quantizer,
     )
     make_graphs = None
     if recorded:
@@ -121,7 +128,7 @@ def run_largest_step(
     """Runs a step as large as any: all tokens that one may have, and as many samples.
 
     All sequences share one block table. What they read is nonsense, but it takes as much memory,
-    and a cache for each of them would be in the way.
+    and a cache for each of them would be in the way. `dtype` is the cache's.
     """
     count = min(max_num_seqs, max_num_batched_tokens)
     longest = -(-max_num_batched_tokens // count)

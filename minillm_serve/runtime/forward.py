@@ -34,7 +34,9 @@ class Forward:
         self.kv_cache = kv_cache
         self.backend = backend
         length = max_model_len or model.config.max_position_embeddings
-        self._write_rotated = backend.rotating_writer(model.frequencies, length)
+        self._write_rotated = None
+        if kv_cache.quantizer is None:  # somebody's own takes keys as they are
+            self._write_rotated = backend.rotating_writer(model.frequencies, length)
 
     def attend(
         self, positions: Tensor, metadata: AttentionMetadata

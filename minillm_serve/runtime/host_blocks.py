@@ -13,9 +13,10 @@ Moves = Sequence[tuple[int, int]]
 class HostBlocks:
     """Room for blocks of a KV cache, and the copies out and in.
 
-    A block of all layers, keys and values, lies in one piece: [num_blocks, 2N, H_kv, P, D]. So it
-    crosses the bus in one copy; on a GPU its pieces are gathered first, by one kernel. There all
-    copies are queued behind the steps before them, and nobody waits for them but the next step.
+    A block of all layers, keys and values, lies in one piece, and behind it its scales, if it has
+    any: so it crosses the bus in one copy. On a GPU its pieces are gathered first, by one kernel.
+    There all copies are queued behind the steps before them, and nobody waits for them but the next
+    step.
 
     Args:
         kv_cache: whose blocks.
@@ -23,15 +24,12 @@ class HostBlocks:
     """
 
     def __init__(self, kv_cache: KVCache, num_blocks: int) -> None:
-        self._tensors = [*kv_cache.k, *kv_cache.v]
-        first = self._tensors[0]
-        self._is_cuda = first.device.type == "cuda"
+        self._groups = kv_cache.groups
+        self._device = kv_cache.k[0].device
+        self._is_cuda = self._device.type == "cuda"
+        size = sum(tensor[0].nbytes for tensors in self._groups for tensor in tensors)
         # Only pinned memory can be copied while the host does something else.
-        self._blocks = torch.empty(
-            (num_blocks, len(self._tensors), *first.shape[1:]),
-            dtype=first.dtype,
-            pin_memory=self._is_cuda,
-        )
+        self._blocks = torch.empty((num_blocks, size), dtype=torch.uint8, pin_memory=self._is_cuda)
 
     @property
     def nbytes(self) -> int:
@@ -48,36 +46,48 @@ class HostBlocks:
         if self._is_cuda:
             self._swap_on_gpu(out, back)
             return
-        if out:
-            sources, targets = _columns(out)
-            for i, tensor in enumerate(self._tensors):
-                self._blocks[targets, i] = tensor[sources]
-        if back:
-            sources, targets = _columns(back)
-            for i, tensor in enumerate(self._tensors):
-                tensor[targets] = self._blocks[sources, i]
+        for tensors, pieces in zip(self._groups, self._pieces(self._blocks), strict=True):
+            for tensor, piece in zip(tensors, pieces, strict=True):
+                if out:
+                    sources, targets = _columns(out)
+                    piece[targets] = tensor[sources]
+                if back:
+                    sources, targets = _columns(back)
+                    tensor[targets] = piece[sources]
 
     def _swap_on_gpu(self, out: Moves, back: Moves) -> None:
         from minillm_serve.kernels.copy_blocks import copy_blocks
 
         if out:
-            stage, pieces = self._stage(len(out))
-            copy_blocks(self._tensors, pieces, [(source, i) for i, (source, _) in enumerate(out)])
+            stage = self._stage(len(out))
+            moves = [(source, i) for i, (source, _) in enumerate(out)]
+            for tensors, pieces in zip(self._groups, self._pieces(stage), strict=True):
+                copy_blocks(tensors, pieces, moves)
             for i, (_, target) in enumerate(out):
                 self._blocks[target].copy_(stage[i], non_blocking=True)
         if back:
-            stage, pieces = self._stage(len(back))
+            stage = self._stage(len(back))
             for i, (source, _) in enumerate(back):
                 stage[i].copy_(self._blocks[source], non_blocking=True)
-            copy_blocks(pieces, self._tensors, [(i, target) for i, (_, target) in enumerate(back)])
+            moves = [(i, target) for i, (_, target) in enumerate(back)]
+            for tensors, pieces in zip(self._groups, self._pieces(stage), strict=True):
+                copy_blocks(pieces, tensors, moves)
 
-    def _stage(self, count: int) -> tuple[Tensor, list[Tensor]]:
-        """Blocks on the GPU, each in one piece, and the same seen as one cache a tensor."""
-        device = self._tensors[0].device
-        stage = torch.empty(
-            (count, *self._blocks.shape[1:]), dtype=self._blocks.dtype, device=device
-        )
-        return stage, list(stage.unbind(1))
+    def _stage(self, count: int) -> Tensor:
+        """Room for blocks on the GPU, each in one piece."""
+        shape = (count, self._blocks.shape[1])
+        return torch.empty(shape, dtype=torch.uint8, device=self._device)
+
+    def _pieces(self, blocks: Tensor) -> list[list[Tensor]]:
+        """Blocks in one piece each, [n, bytes], seen as one cache a tensor: like `groups`."""
+        pieces, begin = [], 0
+        for tensors in self._groups:
+            first = tensors[0]
+            end = begin + len(tensors) * first[0].nbytes
+            whole = blocks[:, begin:end].view(first.dtype)
+            pieces.append(list(whole.view(-1, len(tensors), *first.shape[1:]).unbind(1)))
+            begin = end
+        return pieces
 
 
 def _columns(moves: Moves) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 
 from minillm_serve.models.config import ModelConfig
+from minillm_serve.runtime.kv_quantizer import bytes_per_number
 
 GIB = 2**30
 #: On a CPU the pool shares memory with everything else: a quarter of what is free, at most 4 GiB.
@@ -20,7 +21,7 @@ class KVBudget(Protocol):
     """Decides how many KV blocks an engine gets; `num_kv_blocks` is ours."""
 
     def __call__(
-        self, config: ModelConfig, *, kv_cache_memory: int, block_size: int, dtype_bytes: int
+        self, config: ModelConfig, *, kv_cache_memory: int, block_size: int, dtype_bytes: float
     ) -> int:
         """Blocks that fit into the memory.
 
@@ -28,7 +29,8 @@ class KVBudget(Protocol):
             config: of the model.
             kv_cache_memory: bytes for keys and values of all blocks.
             block_size: tokens a block (P).
-            dtype_bytes: bytes of one cached number.
+            dtype_bytes: bytes of one cached number: 4 for float32. In a quantized cache its share
+                of a scale is among them, 1 + 4 / D.
 
         Returns:
             At least 1.
@@ -103,13 +105,13 @@ def spare_memory(meter: MemoryMeter, largest_step: Callable[[], None]) -> int:
     return spare
 
 
-def kv_block_bytes(config: ModelConfig, *, block_size: int, dtype_bytes: int) -> int:
-    """Bytes of one block, keys and values of all layers together."""
-    return int(block_size * config.kv_bytes_per_token(dtype_bytes))
+def kv_block_bytes(config: ModelConfig, *, block_size: int, dtype_bytes: float) -> int:
+    """Bytes of one block, keys and values of all layers together, and their scales."""
+    return round(block_size * config.kv_bytes_per_token(dtype_bytes))
 
 
 def num_kv_blocks(
-    config: ModelConfig, *, kv_cache_memory: int, block_size: int, dtype_bytes: int
+    config: ModelConfig, *, kv_cache_memory: int, block_size: int, dtype_bytes: float
 ) -> int:
     """Whole blocks that fit into `kv_cache_memory` bytes.
 
@@ -125,9 +127,25 @@ def num_kv_blocks(
     return kv_cache_memory // block_bytes
 
 
-def share_kv_memory(memory: int, config: ModelConfig, drafter: ModelConfig) -> int:
-    """Bytes that the model's KV gets if a drafter has as many blocks beside it."""
-    own, other = config.kv_bytes_per_token(1), drafter.kv_bytes_per_token(1)
+def share_kv_memory(
+    memory: int,
+    config: ModelConfig,
+    drafter: ModelConfig,
+    *,
+    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+) -> int:
+    """Bytes that the model's KV gets if a drafter has as many blocks beside it.
+
+    Args:
+        memory: bytes for both.
+        config: of the model.
+        drafter: of the drafter, whose KV is never quantized: there is little of it.
+        dtype: that both compute in.
+        kv_dtype: of the model's KV.
+    """
+    own = config.kv_bytes_per_token(bytes_per_number(kv_dtype, config.head_dim))
+    other = drafter.kv_bytes_per_token(dtype.itemsize)
     return int(memory * own / (own + other))
 
 
@@ -147,7 +165,8 @@ def check_fits(
     Raises:
         ValueError: saying how much is wanted and how much is free.
     """
-    wanted = num_blocks * kv_block_bytes(config, block_size=block_size, dtype_bytes=dtype.itemsize)
+    dtype_bytes = bytes_per_number(dtype, config.head_dim)
+    wanted = num_blocks * kv_block_bytes(config, block_size=block_size, dtype_bytes=dtype_bytes)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _free_host_memory()
     if wanted > free:
         raise ValueError(

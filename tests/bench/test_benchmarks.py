@@ -8,6 +8,7 @@ from benchmarks import (
     kernels,
     latency,
     prefix,
+    profile,
     record,
     scheduler,
     scoreboard,
@@ -70,6 +71,20 @@ def test_latency_separates_decoding_from_reading(tiny, tmp_path):
     assert read(tmp_path / "l_prefill.json")["unit"] == "prompt tok/s"
 
 
+def test_quantized_weights_are_measured_beside_the_others(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("benchmarks.workloads.LOWEST_ID", 3)
+    monkeypatch.setattr("benchmarks.workloads.HIGHEST_ID", VOCAB - 1)
+    wide = str(save_tiny(tmp_path / "wide", hidden_size=64, intermediate_size=96))
+    shared = ["--model", wide, "--repeat", "1", "--quantization", "int8"]
+    out = tmp_path / "l.json"
+    sizes = ["--output-len", "8", "--prompt-len", "64", "--output", str(out)]
+    assert latency.main([*shared, "--quantization", "int4", *sizes]) == 0
+    names = list(read(tmp_path / "l_decode.json")["median"])
+    assert names[:3] == ["ours, int8", "ours, int4", "ours"]
+    assert profile.main([*shared, "--output-len", "8"]) == 0
+    assert "outside of them" in capsys.readouterr().out
+
+
 def test_speculation_compares_every_drafter_there_is_with_none(tiny, tmp_path, capsys):
     out = tmp_path / "s.json"
     assert speculation.main(["--model", tiny, "--quick", "--output", str(out)]) == 0
@@ -91,6 +106,14 @@ def test_kernels_agree_before_they_are_timed(tmp_path):
     options = ["--batch", "3", "--longest", "80", "--repeat", "1", "--calls", "2"]
     assert kernels.main([*options, "--output", str(out)]) == 0
     assert set(read(out)["median"]) == {"cpu", "torch"}
+
+
+def test_keys_and_values_in_8_bits_are_timed_beside_whole_ones(tmp_path):
+    out = tmp_path / "k.json"
+    options = ["--batch", "3", "--longest", "80", "--repeat", "1", "--calls", "2"]
+    options += ["--backends", "torch", "--kv-dtypes", "auto", "int8", "fp8"]
+    assert kernels.main([*options, "--output", str(out)]) == 0
+    assert list(read(out)["median"]) == ["torch", "torch, KV int8", "torch, KV fp8"]
 
 
 def test_a_shared_prefix_is_read_once_and_by_each_in_one_run(tmp_path):

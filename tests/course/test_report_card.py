@@ -53,7 +53,8 @@ def test_the_engine_s_own_part_reaches_every_target(slot):
 
 
 @pytest.mark.parametrize(
-    "slot", ["kv_budget", "prefix_cache", "attention", "scheduler", "admission", "accept"]
+    "slot",
+    ["kv_budget", "prefix_cache", "attention", "kv_quantizer", "scheduler", "admission", "accept"],
 )
 def test_the_naive_part_misses_a_target(slot):
     told = card(slot, TRIALS[slot](None).naive)
@@ -62,7 +63,8 @@ def test_the_naive_part_misses_a_target(slot):
 
 
 @pytest.mark.parametrize(
-    "slot", ["kv_budget", "block_pool", "prefix_cache", "attention", "admission", "accept"]
+    "slot",
+    ["kv_budget", "block_pool", "prefix_cache", "attention", "kv_quantizer", "admission", "accept"],
 )
 def test_a_learner_s_right_part_passes(slot):
     assert card(slot, RIGHT[slot]).passed

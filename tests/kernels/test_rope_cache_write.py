@@ -10,6 +10,8 @@ from minillm_serve.kernels.rope_cache_write import (
 
 from minillm_serve.models import functional
 from minillm_serve.models.rope import rotation
+from minillm_serve.runtime.kv_conformance import allowed_error
+from minillm_serve.runtime.kv_quantizer import QUANTIZERS, dequantize
 from tests.kernels.interpret import DEVICE, assert_rounded, poisoned
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -153,3 +155,44 @@ def test_what_does_not_fit_is_refused_by_name():
             rope_cache_write(qkv, ints([0, 100]), two, table, *both)
         with pytest.raises(ValueError, match="slot_mapping holds 30"):
             rope_cache_write(qkv, two, ints([0, 30]), table, *both)
+
+
+@pytest.mark.parametrize("kv_dtype", list(QUANTIZERS), ids=["int8", "fp8"])
+@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(3, 1, 24), (9, 3, 64)])
+def test_codes_are_those_of_rotated_keys_and_of_values(kv_dtype, normed, heads, kv_heads, dim):
+    qkv, table = random(5, heads + 2 * kv_heads, dim), rotation_table(frequencies(dim), 100)
+    weight = random(heads + kv_heads, dim, seed=1) if normed else None
+    wide = [cache.double() for cache in caches(kv_heads, dim)]
+    given = ints(POSITIONS), ints(SLOTS), table
+    want_q = rope_cache_write_reference(
+        qkv.double(), *given, *wide, norm_weight=None if weight is None else weight.double()
+    )
+    codes = [cache.nan_to_num(7.0).to(kv_dtype) for cache in caches(kv_heads, dim)]
+    scales = [poisoned(*cache.shape[:3]) for cache in codes]
+    named = dict(zip(("k_scale", "v_scale"), scales, strict=True))
+    q = rope_cache_write(qkv, *given, *codes, norm_weight=weight, **named)
+    assert_rounded(q, want_q)
+    for cache, scale, want in zip(codes, scales, wide, strict=True):
+        written = ~want.isnan()
+        assert torch.equal(~scale.isnan(), written.all(-1))
+        assert (cache.float()[~written] == 7).all()
+        got = dequantize(cache, scale, torch.float64)[written].view(-1, dim)
+        rows = want[written].view(-1, dim)
+        assert ((got - rows).abs() <= allowed_error(rows, kv_dtype) + 1e-5).all()
+
+
+def test_codes_without_scales_and_scales_without_codes_are_refused():
+    qkv, table = random(5, 9, 24), rotation_table(frequencies(24), 100)
+    given = qkv, ints(POSITIONS), ints(SLOTS), table
+    numbers = caches(2, 24)
+    codes, scale = [cache.nan_to_num().to(torch.int8) for cache in numbers], numbers[0][..., 0]
+    with pytest.raises(ValueError, match=r"k_cache is torch\.int8, codes, which need scales"):
+        rope_cache_write(*given, *codes)
+    with pytest.raises(ValueError, match=r"k_cache is torch\.float32, numbers, which have no"):
+        rope_cache_write(*given, *numbers, k_scale=scale, v_scale=scale)
+    with pytest.raises(ValueError, match=r"k_scale has shape .*, must have \[6, 2, 5\]"):
+        rope_cache_write(*given, *codes, k_scale=scale[:2], v_scale=scale)
+    apart = scale.contiguous().mT.contiguous().mT
+    with pytest.raises(ValueError, match="v_scale has strides"):
+        rope_cache_write(*given, *codes, k_scale=scale.contiguous(), v_scale=apart)

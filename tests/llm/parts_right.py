@@ -20,7 +20,7 @@ from minillm_serve.core import (
 
 def my_kv_budget(config, *, kv_cache_memory, block_size, dtype_bytes):
     token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * dtype_bytes
-    return kv_cache_memory // (token * block_size)
+    return int(kv_cache_memory // (token * block_size))
 
 
 class MyBlockPool:
@@ -247,11 +247,32 @@ def my_accept(p, q, drafts, lengths, draws):
     return token_ids, counts
 
 
+class MyKVQuantizer:
+    """Row by row, in plain arithmetic."""
+
+    dtype = torch.int8
+
+    def quantize(self, x):
+        codes = torch.zeros(x.shape, dtype=torch.int8)
+        scales = torch.zeros(x.shape[:2])
+        for token in range(x.shape[0]):
+            for head in range(x.shape[1]):
+                largest = float(x[token, head].abs().max())
+                if largest > 0:
+                    scales[token, head] = largest / 127
+                    codes[token, head] = (x[token, head] * (127 / largest)).round()
+        return codes, scales
+
+    def dequantize(self, codes, scales):
+        return codes.float() * scales.unsqueeze(-1)
+
+
 RIGHT = {
     "kv_budget": my_kv_budget,
     "block_pool": MyBlockPool,
     "prefix_cache": MyPrefixCache,
     "attention": my_attention,
+    "kv_quantizer": MyKVQuantizer,
     "scheduler": MyScheduler,
     "admission": MyAdmission,
     "accept": my_accept,

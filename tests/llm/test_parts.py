@@ -21,7 +21,7 @@ from minillm_serve.parts import SLOTS
 from minillm_serve.runtime.attention.conformance import find_difference
 from minillm_serve.runtime.attention.functions import DecodeFunctionAttention, FunctionAttention
 from minillm_serve.runtime.attention.naive import NaiveAttention
-from minillm_serve.runtime.attention.registry import BACKENDS
+from minillm_serve.runtime.attention.registry import BACKENDS, Needs
 from minillm_serve.runtime.attention.torch_backend import TorchAttention
 from tests.llm.parts_right import (
     RIGHT,
@@ -57,7 +57,9 @@ FITTED = {
     "a backend's class": {"attention": NaiveAttention},
     "a backend": {"attention": TorchAttention()},
     "a partial": {"kv_budget": partial(my_kv_budget)},
-    "all": RIGHT,
+    # A function that attends to numbers has nothing to do with codes.
+    "all but codes": {slot: part for slot, part in RIGHT.items() if slot != "kv_quantizer"},
+    "all but attention": {slot: part for slot, part in RIGHT.items() if slot != "attention"},
 }
 
 
@@ -68,7 +70,8 @@ def test_a_right_part_gives_the_same_tokens(make_llm, parts, overlap):
     if drafting and overlap:
         pytest.skip("a step with drafts is known before the next one is scheduled")
     options = {"async_scheduling": overlap, "speculative_config": drafting}
-    assert serve(make_llm(parts=parts, **options)) == serve(make_llm())
+    kind = {"kv_cache_dtype": "int8" if "kv_quantizer" in parts else "auto"}
+    assert serve(make_llm(parts=parts, **options, **kind)) == serve(make_llm(**kind))
 
 
 @pytest.mark.parametrize("slot", ["block_pool", "prefix_cache", "attention"])
@@ -430,7 +433,7 @@ def test_every_backend_of_ours_passes_the_comparison_at_the_door(name):
     backend = BACKENDS[name]
     if "cpu" not in backend.capabilities.devices:
         pytest.skip("not on a CPU")
-    assert find_difference(backend(), device=CPU, dtype=torch.float32, window=True) is None
+    assert find_difference(backend(), Needs(CPU, torch.float32, window=True)) is None
 
 
 STEP = ([20, 9, 41, 5, 17], [1, 3, 40, 1, 17])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter
+from gguf.quants import quantize
 from transformers import PreTrainedModel
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
@@ -46,8 +48,9 @@ def write(
     tensors: dict[str, np.ndarray] | None = None,
     drop: str | None = None,
     pre: str = "smollm",
+    kinds: Callable[[str], str] = lambda name: "F32",
 ) -> Path:
-    """Writes a float32 GGUF.
+    """Writes a GGUF, in float32 unless told otherwise.
 
     Args:
         model: a tiny llama, qwen2 or qwen3 whose vocabulary is ``vocabulary()``.
@@ -56,6 +59,7 @@ def write(
         tensors: more of them.
         drop: a tensor to leave out, by its GGUF name.
         pre: the name of the rule that splits text.
+        kinds: the type of each matrix, by its GGUF name.
     """
     config, architecture = model.config, model.config.model_type
     writer = GGUFWriter(file, architecture)
@@ -68,7 +72,10 @@ def write(
             continue
         values = _permuted(name, tensor.numpy(), config)
         if _gguf_name(name) != drop:
-            writer.add_tensor(_gguf_name(name), values, raw_dtype=GGMLQuantizationType.F32)
+            kind = GGMLQuantizationType[kinds(_gguf_name(name)) if values.ndim == 2 else "F32"]
+            if kind != GGMLQuantizationType.F32:
+                values = quantize(values, kind)
+            writer.add_tensor(_gguf_name(name), values, raw_dtype=kind)
     for name, values in (tensors or {}).items():
         writer.add_tensor(name, values.astype(np.float32))
     writer.write_header_to_file()

@@ -1,6 +1,7 @@
 """The conformance suite: what every attention backend must do."""
 
 import dataclasses
+import math
 import os
 import subprocess
 import sys
@@ -9,7 +10,10 @@ import pytest
 import torch
 
 from minillm_serve.runtime.attention.cascade import SharedPrefix
+from minillm_serve.runtime.attention.naive import NaiveAttention
 from minillm_serve.runtime.attention.registry import BACKENDS, select_backend
+from minillm_serve.runtime.kv_cache import KVScales
+from minillm_serve.runtime.kv_quantizer import QUANTIZERS, dequantize
 from tests.runtime.paged import make_problem, solve
 
 P = 4
@@ -127,6 +131,67 @@ def test_a_prefix_is_read_from_one_table_for_all_by_those_who_can(name):
     if BACKENDS[name].capabilities.cascade is not None:
         want = solve(problem, scale=0.25)
     torch.testing.assert_close(got[1], want[1], rtol=2e-6, atol=2e-6)
+
+
+def coded(problem, kv_dtype):
+    """The same problem over codes; unused slots get scales of NaN. And with what codes mean."""
+    unused = problem.k_cache.isnan().all(-1)
+    caches, scales = [], []
+    for cache in (problem.k_cache, problem.v_cache):
+        codes, steps = QUANTIZERS[kv_dtype].quantize(cache.nan_to_num(0.0))
+        caches.append(codes)
+        scales.append(steps.masked_fill(unused, math.nan))
+    problem = dataclasses.replace(problem, k_cache=caches[0], v_cache=caches[1])
+    for own, ours in ((problem.keys, QUANTIZERS[kv_dtype]), (problem.values, QUANTIZERS[kv_dtype])):
+        own[:] = [dequantize(*ours.quantize(x), torch.float64) for x in own]
+    return problem, KVScales(*scales)
+
+
+def run_coded(name, problem, scales, dtype, **options):
+    backend = BACKENDS[name]()
+    caches = problem.k_cache, problem.v_cache
+    plan = backend.plan(problem.metadata)
+    q = problem.q.to(dtype)
+    return backend.run(q, *caches, problem.metadata, plan, scales=scales, **options)
+
+
+@backends
+@pytest.mark.parametrize("kv_dtype", list(QUANTIZERS), ids=["int8", "fp8"])
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("block_size", [4, 16])
+def test_codes_count_as_code_times_scale_amid_nan_b137(name, kv_dtype, window, block_size):
+    """Exact against the dequantized reference: decodes, slices, and shared prefixes."""
+    steps = [MIXED, shared_step(block_size, (1, 1, 1, 25, 1, 1, 2))]
+    for step in steps:
+        problem, scales = coded(make_problem(*step, block_size=block_size), kv_dtype)
+        got = run_coded(name, problem, scales, torch.float32, scale=0.25, window=window)
+        want = solve(problem, scale=0.25, window=window)
+        torch.testing.assert_close(got.double(), want, rtol=2e-6, atol=2e-6)
+
+
+@backends
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("kv_dtype", list(QUANTIZERS), ids=["int8", "fp8"])
+def test_codes_are_read_in_every_dtype_that_a_backend_computes_in(name, dtype, kv_dtype):
+    if dtype not in BACKENDS[name].capabilities.dtypes:
+        pytest.skip("another test sees that it is refused")
+    problem, scales = coded(make_problem(*shared_step(P)), kv_dtype)
+    problem = dataclasses.replace(problem, q=problem.q.to(dtype))
+    got = run_coded(name, problem, scales, dtype, scale=0.25, window=None)
+    assert got.dtype is dtype
+    tolerance = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float64: 1e-12}[dtype]
+    want = solve(problem, scale=0.25)
+    torch.testing.assert_close(got.double(), want, rtol=tolerance, atol=tolerance)
+
+
+def test_a_backend_that_reads_no_codes_is_refused_by_name(monkeypatch):
+    cpu, can = torch.device("cpu"), NaiveAttention.capabilities
+    plain = dataclasses.replace(can, kv_dtypes=frozenset())
+    monkeypatch.setattr(NaiveAttention, "capabilities", plain)
+    with pytest.raises(ValueError, match=r"'naive' reads no KV cache of torch.int8 .* none\)"):
+        select_backend(
+            "naive", device=cpu, dtype=torch.float32, needs_window=False, kv_dtype=torch.int8
+        )
 
 
 @backends

@@ -25,7 +25,7 @@ V = 300
 def on_gpu(monkeypatch):
     """Everything is taken for a GPU's."""
     monkeypatch.setattr(functional, "_fusible", lambda x: False)
-    monkeypatch.setattr(functional, "_on_gpu", lambda x: x.dtype is not torch.float64)
+    monkeypatch.setattr(functional, "on_gpu", lambda x: x.dtype is not torch.float64)
     monkeypatch.setattr(sampler, "_has_kernel", lambda logits: True)
 
 
@@ -107,7 +107,7 @@ def test_the_fused_write_of_the_triton_backend_is_norm_rotation_and_write(norm):
     caches = [empty.clone() for _ in range(4)]
     write = backend.rotating_writer(frequencies, 32)
     slots = metadata.slot_mapping.to(DEVICE)
-    q = write(qkv, positions, caches[0], caches[1], slots, qk_norm)
+    q = write(qkv, positions, caches[0], caches[1], slots, qk_norm, None)
 
     qk, v = qkv[:, :6].double(), qkv[:, 6:]
     if qk_norm is not None:

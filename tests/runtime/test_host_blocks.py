@@ -5,13 +5,21 @@ import torch
 
 from minillm_serve.runtime.host_blocks import HostBlocks
 from minillm_serve.runtime.kv_cache import KVCache
+from minillm_serve.runtime.kv_quantizer import KV_CACHE_DTYPES, QUANTIZERS, as_bits
 
 
-@pytest.fixture
-def cache():
-    """Two layers, 6 blocks of 4 tokens; no two numbers alike."""
-    numbers = torch.arange(4 * 6 * 3 * 4 * 5.0).view(4, 6, 3, 4, 5)
-    return KVCache(list(numbers[:2].clone()), list(numbers[2:].clone()))
+@pytest.fixture(params=["numbers", "int8", "fp8"])
+def cache(request):
+    """Two layers, 6 blocks of 4 tokens; no two numbers alike, or no two scales."""
+    numbers = torch.arange(4 * 6 * 3 * 4 * 6.0).view(4, 6, 3, 4, 6)
+    halves = list(numbers[:2].clone()), list(numbers[2:].clone())
+    if request.param == "numbers":
+        return KVCache(*halves)
+    ours = QUANTIZERS[KV_CACHE_DTYPES[request.param]]
+    (k, k_scale), (v, v_scale) = (
+        map(list, zip(*map(ours.quantize, half), strict=True)) for half in halves
+    )
+    return KVCache(k, v, k_scale=k_scale, v_scale=v_scale)
 
 
 @pytest.fixture(params=["torch", "kernel"])
@@ -26,17 +34,21 @@ def make(request):
     return build
 
 
+def everything(cache):
+    return [*map(as_bits, (*cache.k, *cache.v)), *cache.k_scale, *cache.v_scale]
+
+
 def copies(cache):
-    return [tensor.clone() for tensor in (*cache.k, *cache.v)]
+    return [tensor.clone() for tensor in everything(cache)]
 
 
-def test_blocks_come_back_into_any_place_in_every_layer(cache, make):
+def test_blocks_come_back_into_any_place_in_every_layer_with_their_scales_b127(cache, make):
     before, host = copies(cache), make(cache, 3)
     host.swap([(4, 0), (1, 2)], [])
-    for tensor in (*cache.k, *cache.v):
+    for tensor in everything(cache):
         tensor.zero_()
     host.swap([], [(2, 5), (0, 3)])
-    for was, tensor in zip(before, (*cache.k, *cache.v), strict=True):
+    for was, tensor in zip(before, everything(cache), strict=True):
         assert torch.equal(tensor[5], was[1])
         assert torch.equal(tensor[3], was[4])
         assert not tensor[[0, 1, 2, 4]].any()
@@ -47,7 +59,7 @@ def test_what_goes_out_is_read_before_what_comes_in_is_written(cache, make):
     host.swap([(1, 0)], [])
     host.swap([(2, 1)], [(0, 2)])
     host.swap([], [(1, 3)])
-    for was, tensor in zip(before, (*cache.k, *cache.v), strict=True):
+    for was, tensor in zip(before, everything(cache), strict=True):
         assert torch.equal(tensor[2], was[1])
         assert torch.equal(tensor[3], was[2])
 

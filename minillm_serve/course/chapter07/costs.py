@@ -14,7 +14,6 @@ from minillm_serve.core import StepCosts, StepRecord
 from minillm_serve.core.batch import Batch, ScheduledSequence
 from minillm_serve.course import plots
 from minillm_serve.course.chapter07.exchange import drafting, executor_of
-from minillm_serve.models.layers import Linear
 from minillm_serve.runtime.inputs import StepInputs
 from minillm_serve.runtime.kv_cache import KVCache
 from minillm_serve.runtime.spec.drafter import Drafter, Proposal
@@ -119,8 +118,7 @@ class Line(NamedTuple):
 def weights_read(llm: LLM) -> int:
     """Bytes of weight matrices that a step of few rows moves: codes where there are any."""
     model = executor_of(llm).model
-    linears = [module for module in model.modules() if isinstance(module, Linear)]
-    return sum((linear.coded or linear.weight).nbytes for linear in linears)
+    return model.bytes_read
 
 
 def draw_rows(times: Mapping[int, float], line: Line, card: Seconds, name: str) -> Figure:

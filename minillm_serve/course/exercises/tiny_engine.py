@@ -24,8 +24,10 @@ from minillm_serve.models.transformer import Transformer
 from minillm_serve.parts import Part
 from minillm_serve.parts.attention import fit_attention
 from minillm_serve.runtime.attention.base import AttentionBackend
+from minillm_serve.runtime.attention.registry import Needs
 from minillm_serve.runtime.attention.torch_backend import TorchAttention
 from minillm_serve.runtime.kv_cache import KVCache
+from minillm_serve.runtime.kv_quantizer import KVQuantizer
 from minillm_serve.runtime.spec.accept import AcceptRule
 from minillm_serve.runtime.spec.drafter import Drafter
 from minillm_serve.runtime.spec.ngram import NgramDrafter
@@ -47,7 +49,12 @@ _SHAPE = {
 
 
 def generate(
-    prompts: list[list[int]], max_tokens: int, seed: int, *, attention: Part | None = None
+    prompts: list[list[int]],
+    max_tokens: int,
+    seed: int,
+    *,
+    attention: Part | None = None,
+    kv_quantizer: KVQuantizer | None = None,
 ) -> list[list[int]]:
     """Greedy tokens for each prompt, all prompts served together.
 
@@ -56,19 +63,17 @@ def generate(
         max_tokens: for each.
         seed: of the model's parameters.
         attention: takes the engine's place for that.
+        kv_quantizer: makes the codes of a quantized cache; None: keys and values stay floats.
 
     Raises:
         PartError: the part is not usable, or failed.
     """
-    backend = fit_attention(
-        attention,
-        TorchAttention(),
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-        needs_window=False,
-    )
+    needs = Needs(torch.device("cpu"), torch.float32, window=False)
+    backend = fit_attention(attention, TorchAttention(), needs)
     greedy = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
-    written, _ = _serve(_random_model(seed, torch.float32), backend, [(p, greedy) for p in prompts])
+    requests = [(prompt, greedy) for prompt in prompts]
+    model = _random_model(seed, torch.float32)
+    written, _ = _serve(model, backend, requests, kv_quantizer=kv_quantizer)
     return written
 
 
@@ -112,14 +117,16 @@ def _serve(
     drafter: Drafter | None = None,
     rule: Rule = PAPERS_RULE,
     lengths: DraftLengths | None = None,
+    kv_quantizer: KVQuantizer | None = None,
 ) -> tuple[list[list[int]], SpecStats]:
-    dtype = model.embedding.weight.dtype
+    dtype = model.embedding.weight.dtype if kv_quantizer is None else kv_quantizer.dtype
     kv_cache = KVCache.allocate(
         model.config,
         num_blocks=NUM_BLOCKS,
         block_size=BLOCK_SIZE,
         dtype=dtype,
         device=torch.device("cpu"),
+        quantizer=kv_quantizer,
     )
     blocks = BlockManager(BlockPool(NUM_BLOCKS), BLOCK_SIZE)
     door = Admission(

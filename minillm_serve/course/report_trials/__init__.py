@@ -13,6 +13,7 @@ from minillm_serve.course.report_trials import (
     attention,
     block_pool,
     kv_budget,
+    kv_quantizer,
     prefix_cache,
     scheduler,
 )
@@ -22,6 +23,7 @@ TRIALS: dict[str, Callable[[Any], Trial]] = {
     "block_pool": block_pool.trial,
     "prefix_cache": prefix_cache.trial,
     "attention": attention.trial,
+    "kv_quantizer": kv_quantizer.trial,
     "scheduler": scheduler.trial,
     "admission": admission.trial,
     "accept": accept.trial,

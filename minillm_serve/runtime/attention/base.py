@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from minillm_serve.models.layers import RMSNorm
-from minillm_serve.models.transformer import FusedAttend
+from minillm_serve.models.transformer import CacheArrays, FusedAttend, OpenAttend
 from minillm_serve.runtime.attention.cascade import CascadeCosts, SharedPrefix
-from minillm_serve.runtime.kv_cache import KVCache
+from minillm_serve.runtime.kv_cache import KVCache, KVScales
+from minillm_serve.runtime.kv_quantizer import QUANTIZERS, KVQuantizer, as_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Capabilities:
     Attributes:
         devices: types of devices.
         dtypes: of queries and cache.
+        kv_dtypes: that the cache may have instead: codes with scales, see `kv_quantizer`.
         window: whether it knows sliding windows.
         can_be_recorded: whether `plan`, `write` and `run` may become part of a CUDA graph: they
             never look at what is in a tensor, only at its shape and at the metadata's numbers.
@@ -69,6 +71,7 @@ class Capabilities:
     devices: frozenset[str]
     dtypes: frozenset[torch.dtype]
     window: bool
+    kv_dtypes: frozenset[torch.dtype] = frozenset()
     can_be_recorded: bool = False
     cascade: CascadeCosts | None = None
 
@@ -84,6 +87,7 @@ class RotatingWriter(Protocol):
         v_cache: Tensor,
         slot_mapping: Tensor,
         qk_norm: RMSNorm | None,
+        scales: KVScales | None,
     ) -> Tensor:
         """Writes one layer.
 
@@ -94,6 +98,7 @@ class RotatingWriter(Protocol):
             v_cache: same.
             slot_mapping: [T] int64, where each row goes.
             qk_norm: of query and key heads, if the model takes it.
+            scales: of the caches, written; None if they hold no codes.
 
         Returns:
             The queries [T, H, D].
@@ -121,7 +126,13 @@ class AttentionBackend(ABC):
         return None
 
     def write(
-        self, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
+        self,
+        k: Tensor,
+        v: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        slot_mapping: Tensor,
+        scales: KVScales | None = None,
     ) -> None:
         """Stores the keys and values of a step's rows in one layer's cache.
 
@@ -131,7 +142,11 @@ class AttentionBackend(ABC):
             k_cache: [num_blocks, H_kv, P, D], written.
             v_cache: same.
             slot_mapping: [T] int64, where each row goes.
+            scales: of the caches, written, if they hold codes: ours, see `kv_quantizer`.
         """
+        if scales is not None:
+            store_codes(k, v, k_cache, v_cache, slot_mapping, scales, QUANTIZERS[k_cache.dtype])
+            return
         size = k_cache.shape[2]
         block, offset = slot_mapping // size, slot_mapping % size
         k_cache[block, :, offset] = k.to(k_cache.dtype)
@@ -146,6 +161,21 @@ class AttentionBackend(ABC):
         """
         return None
 
+    def arrays(
+        self,
+        kv_cache: KVCache,
+        metadata: AttentionMetadata,
+        plan: Any,
+        *,
+        scale: float,
+        windows: tuple[int | None, ...],
+    ) -> CacheArrays | None:
+        """What kernels need that attend by themselves, as this backend would; None if none can.
+
+        Args: see `PagedAttention`.
+        """
+        return None
+
     @abstractmethod
     def run(
         self,
@@ -157,6 +187,7 @@ class AttentionBackend(ABC):
         *,
         scale: float,
         window: int | None,
+        scales: KVScales | None = None,
     ) -> Tensor:
         """Attends.
 
@@ -168,13 +199,14 @@ class AttentionBackend(ABC):
             plan: what `plan` returned for it.
             scale: multiplies the scores.
             window: see the class; None sees everything.
+            scales: of the caches, if they hold codes: a number is code * scale.
 
         Returns:
             [T, H, D], in q's dtype.
         """
 
 
-class PagedAttention:
+class PagedAttention(OpenAttend):
     """One step's attention, as the model sees it: store the new keys and values, then attend.
 
     Args:
@@ -203,9 +235,19 @@ class PagedAttention:
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attends in one layer: q [T, H, D], k and v [T, H_kv, D] -> [T, H, D]."""
-        k_cache, v_cache = self.kv_cache.k[layer], self.kv_cache.v[layer]
-        self.backend.write(k, v, k_cache, v_cache, self.metadata.slot_mapping)
+        cache, slots = self.kv_cache, self.metadata.slot_mapping
+        given, scales = (k, v, cache.k[layer], cache.v[layer], slots), cache.scales(layer)
+        if cache.quantizer is not None and scales is not None:
+            store_codes(*given, scales, cache.quantizer)
+        else:
+            self.backend.write(*given, scales)
         return self.run(layer, q)
+
+    def arrays(self) -> CacheArrays | None:
+        """See `OpenAttend`."""
+        return self.backend.arrays(
+            self.kv_cache, self.metadata, self.plan, scale=self.scale, windows=self.windows
+        )
 
     def run(self, layer: int, q: Tensor) -> Tensor:
         """Attends to what is stored already: q [T, H, D] -> [T, H, D]."""
@@ -217,7 +259,26 @@ class PagedAttention:
             self.plan,
             scale=self.scale,
             window=self.windows[layer],
+            scales=self.kv_cache.scales(layer),
         )
+
+
+def store_codes(
+    k: Tensor,
+    v: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    slot_mapping: Tensor,
+    scales: KVScales,
+    quantizer: KVQuantizer,
+) -> None:
+    """`AttentionBackend.write` of codes and scales, by any quantizer."""
+    size = k_cache.shape[2]
+    block, offset = slot_mapping // size, slot_mapping % size
+    for x, cache, scale in ((k, k_cache, scales.k), (v, v_cache, scales.v)):
+        codes, steps = quantizer.quantize(x)
+        as_bits(cache)[block, :, offset] = as_bits(codes)
+        scale[block, :, offset] = steps
 
 
 class FusedPagedAttention(FusedAttend):
@@ -237,5 +298,6 @@ class FusedPagedAttention(FusedAttend):
     def attend_qkv(self, layer: int, qkv: Tensor, qk_norm: RMSNorm | None) -> Tensor:
         """See `FusedAttend`."""
         cache, slots = self.paged.kv_cache, self.paged.metadata.slot_mapping
-        q = self.write(qkv, self.positions, cache.k[layer], cache.v[layer], slots, qk_norm)
+        given = (qkv, self.positions, cache.k[layer], cache.v[layer], slots, qk_norm)
+        q = self.write(*given, cache.scales(layer))
         return self.paged.run(layer, q)

@@ -9,6 +9,9 @@ from torch import Tensor
 from minillm_serve.runtime.attention.base import AttentionBackend, AttentionMetadata
 from minillm_serve.runtime.attention.cascade import SharedPrefix
 from minillm_serve.runtime.attention.naive import NaiveAttention
+from minillm_serve.runtime.attention.registry import Needs
+from minillm_serve.runtime.kv_cache import KVScales
+from minillm_serve.runtime.kv_quantizer import QUANTIZERS
 
 HEADS, KV_HEADS, DIM, BLOCK_SIZE = 6, 2, 16, 4
 #: Rows of each sequence -> its length: one row each, as in decoding, and slices of all kinds.
@@ -42,12 +45,14 @@ class Problem:
         k_cache: [num_blocks, H_kv, P, D].
         v_cache: same shape.
         metadata: whose rows they are.
+        scales: of the caches, if they hold codes.
     """
 
     q: Tensor
     k_cache: Tensor
     v_cache: Tensor
     metadata: AttentionMetadata
+    scales: KVScales | None = None
 
 
 def make_problem(
@@ -56,6 +61,7 @@ def make_problem(
     *,
     device: torch.device,
     dtype: torch.dtype,
+    kv_dtype: torch.dtype | None = None,
     heads: int = HEADS,
     kv_heads: int = KV_HEADS,
     dim: int = DIM,
@@ -70,6 +76,7 @@ def make_problem(
         prefixes: whose block tables begin alike.
         device: of all tensors.
         dtype: of queries, keys and values.
+        kv_dtype: of the caches, if it is another: codes with scales.
         heads: H.
         kv_heads: H_kv.
         dim: D.
@@ -108,12 +115,18 @@ def make_problem(
         shared_prefixes=prefixes,
     )
     q = torch.randn(sum(counts), heads, dim, dtype=torch.float64, generator=draw)
-    k_cache, v_cache = caches.to(device, dtype)
-    return Problem(q.to(device, dtype), k_cache, v_cache, metadata)
+    q = q.to(device, dtype)
+    if kv_dtype is None or kv_dtype == dtype:
+        k_cache, v_cache = caches.to(device, dtype)
+        return Problem(q, k_cache, v_cache, metadata)
+    coded = [QUANTIZERS[kv_dtype].quantize(cache.to(device)) for cache in caches]
+    (k_codes, k_scale), (v_codes, v_scale) = coded
+    return Problem(q, k_codes, v_codes, metadata, KVScales(k_scale, v_scale))
 
 
 def attend(backend: AttentionBackend, problem: Problem, *, window: int | None = None) -> Tensor:
     """[T, H, D] of a backend."""
+    more = {} if problem.scales is None else {"scales": problem.scales}
     return backend.run(
         problem.q,
         problem.k_cache,
@@ -122,32 +135,36 @@ def attend(backend: AttentionBackend, problem: Problem, *, window: int | None = 
         backend.plan(problem.metadata),
         scale=problem.q.shape[-1] ** -0.5,
         window=window,
+        **more,
     )
 
 
-def find_difference(
-    backend: AttentionBackend, *, device: torch.device, dtype: torch.dtype, window: bool
-) -> str | None:
+def find_difference(backend: AttentionBackend, needs: Needs) -> str | None:
     """Compares a backend with the naive one on steps with ragged lengths and grouped heads.
 
     Args:
         backend: which.
-        device: where its tensors live.
-        dtype: that it is to compute in.
-        window: with a sliding window too.
+        needs: what it is to do.
 
     Returns:
         The first index that differs, with both values, as the end of a sentence; None if none does.
     """
     for kind, step, prefixes in STEPS:
-        for size in (None, WINDOW) if window else (None,):
+        for size in (None, WINDOW) if needs.window else (None,):
             # One each: a backend that writes where it should not must not mislead the other.
             problem, own = (
-                make_problem(step, prefixes, device=device, dtype=dtype) for _ in range(2)
+                make_problem(
+                    step,
+                    prefixes,
+                    device=needs.device,
+                    dtype=needs.dtype,
+                    kv_dtype=needs.kv_dtype,
+                )
+                for _ in range(2)
             )
             want = attend(NaiveAttention(), problem, window=size)
             got = attend(backend, own, window=size)
-            where = first_difference(got, want, tolerance=TOLERANCE[dtype])
+            where = first_difference(got, want, tolerance=TOLERANCE[needs.dtype])
             if where is not None:
                 around = f" with a window of {size}" if size else ""
                 return f"{_describe(problem, got, want, where)}, in a {kind}{around}"

@@ -8,7 +8,9 @@ from torch import Tensor
 
 from minillm_serve.kernels.cpu_attention import kv_write, paged_decode
 from minillm_serve.kernels.cpu_cascade import shared_prefix
+from minillm_serve.kernels.cpu_kv_codes import kind_of, kv_write_codes
 from minillm_serve.kernels.cpu_prefill import paged_prefill, rows_per_tile
+from minillm_serve.models.transformer import CacheArrays
 from minillm_serve.runtime.attention.base import AttentionBackend, AttentionMetadata, Capabilities
 from minillm_serve.runtime.attention.cascade import (
     CascadeCosts,
@@ -16,12 +18,15 @@ from minillm_serve.runtime.attention.cascade import (
     member_tiles,
     shared_tokens,
 )
+from minillm_serve.runtime.kv_cache import KVCache, KVScales
 from minillm_serve.runtime.threads import share_threads
 
 #: Rows of one sequence up to which each reads its context alone. More rows share what is read.
 MAX_ROWS_ALONE = 3
 #: A window that nothing reaches, where there is none: the kernels take an integer.
 NO_WINDOW = np.iinfo(np.int64).max
+#: In the place of scales, where the cache holds numbers and not codes.
+NO_SCALES = (np.zeros((1, 1, 1), np.float32),) * 2
 #: A tile has all its lanes whether they are used or not, and is not shared out to several threads:
 #: it takes as long as four rows. A row's state is as wide as some tokens.
 CASCADE = CascadeCosts(readers=4, row=8, step=256)
@@ -94,7 +99,11 @@ class CpuAttention(AttentionBackend):
 
     name = "cpu"
     capabilities = Capabilities(
-        devices=frozenset({"cpu"}), dtypes=frozenset({torch.float32}), window=True, cascade=CASCADE
+        devices=frozenset({"cpu"}),
+        dtypes=frozenset({torch.float32}),
+        window=True,
+        kv_dtypes=frozenset({torch.int8, torch.float8_e4m3fn}),
+        cascade=CASCADE,
     )
 
     def __init__(self) -> None:
@@ -118,10 +127,45 @@ class CpuAttention(AttentionBackend):
         )
 
     def write(
-        self, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
+        self,
+        k: Tensor,
+        v: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        slot_mapping: Tensor,
+        scales: KVScales | None = None,
     ) -> None:
         """See `AttentionBackend.write`."""
-        kv_write(k.numpy(), v.numpy(), slot_mapping.numpy(), k_cache.numpy(), v_cache.numpy())
+        new, caches = (k.numpy(), v.numpy(), slot_mapping.numpy()), _arrays(k_cache, v_cache)
+        if scales is None:
+            kv_write(*new, *caches)
+        else:
+            kv_write_codes(*new, *caches, *_arrays(*scales))
+
+    def arrays(
+        self,
+        kv_cache: KVCache,
+        metadata: AttentionMetadata,
+        plan: CpuPlan,
+        *,
+        scale: float,
+        windows: tuple[int | None, ...],
+    ) -> CacheArrays | None:
+        """See `AttentionBackend.arrays`: for rows that read their context alone, in float32."""
+        first = kv_cache.k[0]
+        if len(plan.longer) or plan.cascade is not None or first.dtype != torch.float32:
+            return None
+        caches = [(k.data_ptr(), v.data_ptr()) for k, v in zip(kv_cache.k, kv_cache.v, strict=True)]
+        most = [NO_WINDOW if window is None else window for window in windows]
+        return CacheArrays(
+            np.array(caches, np.int64),
+            (first.shape[0], first.shape[1], first.shape[2], first.shape[3]),
+            metadata.slot_mapping.numpy(),
+            plan.block_tables,
+            plan.alone,
+            scale,
+            np.array(most, np.int64),
+        )
 
     def run(
         self,
@@ -133,24 +177,35 @@ class CpuAttention(AttentionBackend):
         *,
         scale: float,
         window: int | None,
+        scales: KVScales | None = None,
     ) -> Tensor:
         """See `AttentionBackend.run`."""
         out = torch.empty(q.shape, dtype=q.dtype)
-        dim, group = q.shape[2], q.shape[1] // k_cache.shape[1]
-        cache = (q.numpy(), k_cache.numpy(), v_cache.numpy(), plan.block_tables)
+        k_codes, v_codes = _arrays(k_cache, v_cache)
+        steps = NO_SCALES if scales is None else _arrays(*scales)
+        group, kind = q.shape[1] // k_cache.shape[1], kind_of(k_codes.dtype)
+        shape = (q.shape[2], group, kind)
+        cache = (q.numpy(), k_codes, v_codes, *steps, plan.block_tables)
         most = np.int64(NO_WINDOW if window is None else window)
         rest = (np.float32(scale), most, out.numpy())
         if len(plan.longer):
-            paged_prefill(dim, group)(*cache, *plan.tiles(rows_per_tile(group)), *rest)
+            paged_prefill(*shape)(*cache, *plan.tiles(rows_per_tile(group)), *rest)
         alone, begun = plan.alone, _begun(0, q)
         if plan.cascade is not None and metadata.cascades(window):
             alone, begun = plan.cascade.alone, _begun(len(plan.seq_lens), q)
             members = plan.cascade.tiles(rows_per_tile(group))
             prefix = (members, plan.starts, plan.cascade.tokens, np.float32(scale))
-            shared_prefix(dim, group)(*cache, *prefix, *begun)
+            shared_prefix(*shape)(*cache, *prefix, *begun)
         if alone.size:
-            paged_decode(dim, group)(*cache, *alone, *begun, *rest)
+            paged_decode(*shape)(*cache, *alone, *begun, *rest)
         return out
+
+
+def _arrays(k: Tensor, v: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Keys and values as numpy has them: float8 as bare bytes."""
+    if k.dtype == torch.float8_e4m3fn:
+        k, v = k.view(torch.uint8), v.view(torch.uint8)
+    return k.numpy(), v.numpy()
 
 
 def _rows_alone(starts: np.ndarray, seq_lens: np.ndarray, shared: np.ndarray) -> np.ndarray:

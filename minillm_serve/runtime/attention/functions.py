@@ -12,6 +12,7 @@ from minillm_serve.runtime.attention.base import (
     AttentionMetadata,
     Capabilities,
 )
+from minillm_serve.runtime.kv_cache import KVScales
 
 CAPABILITIES = Capabilities(
     devices=frozenset({"cpu", "cuda"}),
@@ -88,6 +89,7 @@ class FunctionAttention(AttentionBackend):
         *,
         scale: float,
         window: int | None,
+        scales: KVScales | None = None,
     ) -> Tensor:
         """See `AttentionBackend.run`."""
         return self.function(
@@ -144,10 +146,16 @@ class DecodeFunctionAttention(AttentionBackend):
         return decodes, Share(slices.rows, slices.metadata, plan)
 
     def write(
-        self, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
+        self,
+        k: Tensor,
+        v: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        slot_mapping: Tensor,
+        scales: KVScales | None = None,
     ) -> None:
         """As the other backend does it."""
-        self.rest.write(k, v, k_cache, v_cache, slot_mapping)
+        self.rest.write(k, v, k_cache, v_cache, slot_mapping, scales)
 
     def run(
         self,
@@ -159,6 +167,7 @@ class DecodeFunctionAttention(AttentionBackend):
         *,
         scale: float,
         window: int | None,
+        scales: KVScales | None = None,
     ) -> Tensor:
         """See `AttentionBackend.run`."""
         out = torch.empty_like(q)

@@ -13,6 +13,8 @@ from minillm_serve.runtime.attention.base import (
     Capabilities,
 )
 from minillm_serve.runtime.attention.cascade import CascadeCosts, SharedPrefix, shared_tokens
+from minillm_serve.runtime.kv_cache import KVScales
+from minillm_serve.runtime.kv_quantizer import QUANTIZERS, dequantize
 
 #: Each prefix is two products of its own, and each row is merged in several passes.
 CASCADE = CascadeCosts(readers=1, row=16, step=512)
@@ -65,6 +67,37 @@ class TorchPlan:
     cascade: TorchCascade | None = None
 
 
+class Pages(NamedTuple):
+    """Keys or values of one layer.
+
+    Attributes:
+        cache: [num_blocks, H_kv, P, D].
+        scales: [num_blocks, H_kv, P] float32, if the cache holds codes.
+        dtype: in which they are wanted.
+    """
+
+    cache: Tensor
+    scales: Tensor | None
+    dtype: torch.dtype
+
+    def gather(self, tables: Tensor, filled: Tensor | None = None) -> Tensor:
+        """Copies the blocks of B sequences together: tables [B, W] -> [B, H_kv, W * P, D].
+
+        Rows that are not `filled` [B, W * P] are leftovers of other sequences. Masking their scores
+        is not enough, should they hold NaN (0 * NaN is NaN), so they become 0.
+        """
+        (_, kv_heads, size, dim), batch = self.cache.shape, tables.shape[0]
+        heads = torch.arange(kv_heads, device=tables.device)
+        ids = (tables[:, None, :].long() * kv_heads + heads[None, :, None]).flatten()
+        rows = self.cache.view(-1, size, dim).index_select(0, ids)
+        if self.scales is not None:
+            rows = dequantize(rows, self.scales.view(-1, size)[ids], self.dtype)
+        rows = rows.view(batch, kv_heads, -1, dim)
+        if filled is not None:
+            rows.masked_fill_(~filled[:, None, :, None], 0)
+        return rows
+
+
 class TorchAttention(AttentionBackend):
     """Runs wherever torch runs. Copies the whole context of every sequence at every step."""
 
@@ -73,6 +106,7 @@ class TorchAttention(AttentionBackend):
         devices=frozenset({"cpu", "cuda", "mps"}),
         dtypes=frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16}),
         window=True,
+        kv_dtypes=frozenset(QUANTIZERS),
         cascade=CASCADE,
     )
 
@@ -99,22 +133,25 @@ class TorchAttention(AttentionBackend):
         *,
         scale: float,
         window: int | None,
+        scales: KVScales | None = None,
     ) -> Tensor:
         """See `AttentionBackend.run`."""
         out = torch.empty_like(q)
+        k_scale, v_scale = scales or (None, None)
+        k, v = Pages(k_cache, k_scale, q.dtype), Pages(v_cache, v_scale, q.dtype)
         for sequence, begin, end in plan.prefills:
             table = metadata.block_tables[sequence : sequence + 1]
             length = metadata.seq_lens[sequence : sequence + 1]
             rows = q[begin:end].unsqueeze(0)
-            out[begin:end] = _attend(rows, k_cache, v_cache, table, length, scale, window)[0]
+            out[begin:end] = _attend(rows, k, v, table, length, scale, window)[0]
         if plan.cascade is not None and metadata.cascades(window):
             rows = q[plan.decode_rows]
-            out[plan.decode_rows] = _attend_cascade(rows, k_cache, v_cache, plan.cascade, scale)
+            out[plan.decode_rows] = _attend_cascade(rows, k, v, plan.cascade, scale)
         elif len(plan.decodes):
             tables = metadata.block_tables[plan.decodes]
             lengths = metadata.seq_lens[plan.decodes]
             rows = q[plan.decode_rows].unsqueeze(1)
-            attended = _attend(rows, k_cache, v_cache, tables, lengths, scale, window)
+            attended = _attend(rows, k, v, tables, lengths, scale, window)
             out[plan.decode_rows] = attended.squeeze(1)
         return out
 
@@ -141,20 +178,20 @@ def _plan_cascade(metadata: AttentionMetadata, decodes: list[int]) -> TorchCasca
 
 
 def _attend_cascade(
-    q: Tensor, k_cache: Tensor, v_cache: Tensor, cascade: TorchCascade, scale: float
+    q: Tensor, keys: Pages, values: Pages, cascade: TorchCascade, scale: float
 ) -> Tensor:
     """One row each of B sequences, q [B, H, D] -> [B, H, D]: prefixes first, then what is left."""
-    (batch, heads, dim), (_, kv_heads, size, _) = q.shape, k_cache.shape
+    (batch, heads, dim), (_, kv_heads, size, _) = q.shape, keys.cache.shape
     grouped = q.view(batch, kv_heads, heads // kv_heads, dim)
     num_blocks = -(-int(cascade.lengths.max()) // size)
     tables = cascade.tables[:, :num_blocks]
     filled = torch.arange(num_blocks * size, device=q.device) < cascade.lengths[:, None]
-    k, v = _gather(k_cache, tables, filled), _gather(v_cache, tables, filled)
+    k, v = keys.gather(tables, filled), values.gather(tables, filled)
     out, lse = _attend_part(grouped, k, v, scale, filled[:, None, None])
     for members, blocks in cascade.shared:
         # All rows of the group, and their heads, become rows of one product for each KV head.
         rows = grouped[members].transpose(0, 1).reshape(kv_heads, -1, dim)
-        k, v = (c[blocks].transpose(0, 1).reshape(kv_heads, -1, dim) for c in (k_cache, v_cache))
+        k, v = keys.gather(blocks[None])[0], values.gather(blocks[None])[0]
         part = _attend_part(rows, k, v, scale)
         theirs, their_lse = (x.unflatten(1, (len(members), -1)).transpose(0, 1) for x in part)
         # Softmax over a union is the mean of the softmaxes, weighted by the sum of e^score of each.
@@ -179,19 +216,19 @@ def _attend_part(
 
 def _attend(
     q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
+    keys: Pages,
+    values: Pages,
     tables: Tensor,
     lengths: Tensor,
     scale: float,
     window: int | None,
 ) -> Tensor:
     """B sequences with Q rows each: q [B, Q, H, D] -> [B, Q, H, D]."""
-    (batch, rows, heads, dim), kv_heads = q.shape, k_cache.shape[1]
-    num_blocks = -(-int(lengths.max()) // k_cache.shape[2])
+    (batch, rows, heads, dim), (_, kv_heads, size, _) = q.shape, keys.cache.shape
+    num_blocks = -(-int(lengths.max()) // size)
     tables = tables[:, :num_blocks]
-    filled = torch.arange(num_blocks * k_cache.shape[2], device=q.device) < lengths[:, None]
-    k, v = _gather(k_cache, tables, filled), _gather(v_cache, tables, filled)
+    filled = torch.arange(num_blocks * size, device=q.device) < lengths[:, None]
+    k, v = keys.gather(tables, filled), values.gather(tables, filled)
     # The query heads that share a KV head become rows of it, so that K and V are not repeated.
     grouped = q.reshape(batch, rows, kv_heads, heads // kv_heads, dim).permute(0, 2, 3, 1, 4)
     grouped = grouped.reshape(batch, kv_heads, -1, dim)
@@ -200,20 +237,6 @@ def _attend(
     out = F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scale)
     out = out.view(batch, kv_heads, heads // kv_heads, rows, dim).permute(0, 3, 1, 2, 4)
     return out.reshape(batch, rows, heads, dim)
-
-
-def _gather(cache: Tensor, tables: Tensor, filled: Tensor) -> Tensor:
-    """Copies the blocks of B sequences together: tables [B, W] -> [B, H_kv, W * P, D].
-
-    Rows that are not `filled` [B, W * P] are leftovers of other sequences. Masking their scores
-    is not enough, should they hold NaN (0 * NaN is NaN), so they become 0.
-    """
-    _, kv_heads, size, dim = cache.shape
-    heads = torch.arange(kv_heads, device=tables.device)
-    ids = tables[:, None, :].long() * kv_heads + heads[None, :, None]
-    pages = cache.view(-1, size, dim).index_select(0, ids.flatten())
-    rows = pages.view(tables.shape[0], kv_heads, -1, dim)
-    return rows.masked_fill_(~filled[:, None, :, None], 0)
 
 
 def _mask(lengths: Tensor, rows: int, context: int, window: int | None) -> Tensor:

@@ -20,6 +20,7 @@ from minillm_serve.runtime.attention.cascade import (
     shared_tokens,
 )
 from minillm_serve.runtime.device import has_triton, upload
+from minillm_serve.runtime.kv_cache import KVScales
 
 #: Two further launches a layer. An H200 would read 50 MB meanwhile, of one layer's keys and values:
 #: of Llama-3-8B 12 thousand tokens.
@@ -58,6 +59,7 @@ class TritonAttention(AttentionBackend):
         devices=frozenset({"cpu", "cuda"}),
         dtypes=frozenset({torch.float32, torch.float16, torch.bfloat16}),
         window=True,
+        kv_dtypes=frozenset({torch.int8, torch.float8_e4m3fn}),
         can_be_recorded=True,
         cascade=CASCADE,
     )
@@ -97,10 +99,16 @@ class TritonAttention(AttentionBackend):
         return TritonPlan(prefixes, shared_lens)
 
     def write(
-        self, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
+        self,
+        k: Tensor,
+        v: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        slot_mapping: Tensor,
+        scales: KVScales | None = None,
     ) -> None:
         """See `AttentionBackend.write`."""
-        self._kv_write(k, v, k_cache, v_cache, slot_mapping)
+        self._kv_write(k, v, k_cache, v_cache, slot_mapping, *(scales or ()))
 
     def rotating_writer(self, frequencies: Tensor, length: int) -> RotatingWriter:
         """See `AttentionBackend.rotating_writer`."""
@@ -113,12 +121,13 @@ class TritonAttention(AttentionBackend):
             v_cache: Tensor,
             slot_mapping: Tensor,
             qk_norm: RMSNorm | None,
+            scales: KVScales | None,
         ) -> Tensor:
             norm: dict[str, Any] = {}
             if qk_norm is not None:
                 norm = {"norm_weight": qk_norm.weight, "eps": qk_norm.eps}
             return self._rope_cache_write(
-                qkv, positions, slot_mapping, table, k_cache, v_cache, **norm
+                qkv, positions, slot_mapping, table, k_cache, v_cache, **norm, **_named(scales)
             )
 
         return write
@@ -133,6 +142,7 @@ class TritonAttention(AttentionBackend):
         *,
         scale: float,
         window: int | None,
+        scales: KVScales | None = None,
     ) -> Tensor:
         """See `AttentionBackend.run`: one kernel for single rows, one for all longer slices."""
         given = (q, k_cache, v_cache, metadata.block_tables, metadata.seq_lens)
@@ -144,6 +154,7 @@ class TritonAttention(AttentionBackend):
             "out": out,
             "max_seq_len": metadata.max_seq_len,
             "query_start_loc": None if are_single else starts,
+            **_named(scales),
         }
         if plan is not None and metadata.cascades(window):
             group = q.shape[1] // k_cache.shape[1]
@@ -153,5 +164,11 @@ class TritonAttention(AttentionBackend):
         elif are_single or metadata.num_sequences > 1:
             self._decode(*given, window=window, **decode)
         if not are_single:
-            self._prefill(*given, starts, min_query_len=2, scale=scale, window=window, out=out)
+            rest = {"scale": scale, "window": window, "out": out, **_named(scales)}
+            self._prefill(*given, starts, min_query_len=2, **rest)
         return out
+
+
+def _named(scales: KVScales | None) -> dict[str, Tensor]:
+    """As the kernels' launchers take them."""
+    return {} if scales is None else {"k_scale": scales.k, "v_scale": scales.v}

@@ -73,7 +73,7 @@ class EagleDrafter:
         self._vocab_size = vocab_size
         length = max_model_len or head.config.max_position_embeddings
         self._write_rotated = backend.rotating_writer(head.frequencies, length)
-        weight = embedding.weight
+        weight = head.norm.weight
         self._nothing = torch.zeros(1, weight.shape[1], dtype=weight.dtype, device=weight.device)
         self._trails = WeakKeyDictionary[Sequence, Trail]()
 
