@@ -104,8 +104,8 @@ def contenders(model: str, drafters: Sequence[str], drafts: int, most: int) -> l
     """
     found = [Contender("no drafts", _engine(model))]
     for method in drafters:
-        if method == "eagle" and find_draft_head(model) is None:
-            print("no draft head comes with this model: eagle is left out")
+        if method in ("eagle", "auto") and find_draft_head(model) is None:
+            print(f"no draft head comes with this model: {method} is left out")
             continue
         config = {"method": method, "num_speculative_tokens": most}
         llm = _engine(model, config)

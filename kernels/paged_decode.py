@@ -195,9 +195,7 @@ def paged_decode(
         check_per_sequence("skip", skip, seq_lens)
     (rows, heads, dim), kv_heads = q.shape, k_cache.shape[1]
     sequences = len(seq_lens)
-    config = config or configure_decode(
-        dim, q.dtype, target_of(q.device), cache.is_coded
-    )
+    config = config or configure_decode(dim, q.dtype, target_of(q.device), cache.is_coded)
     num_splits = num_splits or choose_num_splits(
         sequences * kv_heads, max_seq_len, multiprocessors(q.device), config.min_split
     )

@@ -57,6 +57,8 @@ def main(argv: Sequence[str]) -> int:
             max_waiting_tokens=options.max_waiting_tokens,
             refuse_late=options.refuse_late,
         )
+        _say("preparing: a minute on a new machine, seconds after that", sys.stderr)
+        llm.warm_up()
         url, name = address_of(bound), settings.served_model_name
         if settings.api_key is None and not options.host.startswith(LOOPBACK):
             _say(f"warning: {url} is open to whoever can reach it: set --api-key", sys.stderr)

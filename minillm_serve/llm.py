@@ -23,6 +23,8 @@ from minillm_serve.prompts import (
     one_salt_each,
 )
 from minillm_serve.runtime.structured.grammar import GrammarCompiler
+from minillm_serve.runtime.torch_executor import TorchExecutor
+from minillm_serve.runtime.warm_up import warm_up
 from minillm_serve.scheduling import Scheduling
 from minillm_serve.speculation import SpeculativeConfig
 from minillm_serve.stream import TextStream
@@ -280,6 +282,27 @@ class LLM:
     def reset_prefix_cache(self) -> bool:
         """Forgets all cached KV and begins to count anew; False, and nothing, while any run."""
         return self.llm_engine.reset_prefix_cache()
+
+    def warm_up(self) -> None:
+        """Compiles what steps need, before the first request has to wait for it.
+
+        On a new machine that takes up to a minute, later next to nothing. Without it, whatever is
+        missing is compiled when it is needed. What is in the prefix cache is forgotten.
+
+        Raises:
+            RuntimeError: requests are being served.
+        """
+        if not self.reset_prefix_cache():
+            raise RuntimeError("warm_up() needs an idle engine: call it before the first request")
+        scheduler = self.engine.scheduler
+        executor = self.engine.executor
+        assert isinstance(executor, TorchExecutor)
+        warm_up(
+            executor,
+            max_num_seqs=scheduler.max_num_seqs,
+            max_num_batched_tokens=scheduler.max_num_batched_tokens,
+            max_len=scheduler.max_len,
+        )
 
     def _request(
         self,

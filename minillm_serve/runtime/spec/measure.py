@@ -9,12 +9,12 @@ from typing import NamedTuple
 from torch import Tensor
 
 from minillm_serve.core.batch import Batch, ScheduledSequence
-from minillm_serve.core.request import Request, Sequence
-from minillm_serve.core.sampling_params import SamplingParams
+from minillm_serve.core.request import Sequence
 from minillm_serve.core.speculation import Curve, StepCosts
 from minillm_serve.runtime.device import working_on
 from minillm_serve.runtime.inputs import StepInputs
 from minillm_serve.runtime.kv_cache import KVCache
+from minillm_serve.runtime.made_up import made_up_sequences
 from minillm_serve.runtime.spec.drafter import Drafter, Proposal
 from minillm_serve.runtime.torch_executor import TorchExecutor
 
@@ -77,7 +77,7 @@ def measure_costs(
     block_size = executor.kv_cache.block_size
     width = -(-(length + drafts) // block_size)
     count = min(max_num_seqs, SIZES[-1], executor.kv_cache.num_blocks // width)
-    sequences = _fakes(count, length, width)
+    sequences = made_up_sequences(count, length, width)
     trials = list(_trials(executor, sequences, drafts, max_num_batched_tokens))
     with working_on(executor.device):
         _touch(executor, count * width)
@@ -91,21 +91,6 @@ def _touch(executor: TorchExecutor, num_blocks: int) -> None:
     for cache in caches:
         for tensor in (*cache.k, *cache.v) if cache is not None else ():
             tensor[:num_blocks].zero_()
-
-
-def _fakes(count: int, length: int, width: int) -> list[Sequence]:
-    """Sequences of so many tokens, each with so many blocks of its own.
-
-    The last token is unlike all others, so that a drafter which looks it up finds nothing to copy.
-    """
-    params = SamplingParams(temperature=0)
-    made, prompt = [], (*[0] * (length - 1), 1)
-    for number in range(count):
-        request = Request(request_id=str(number), prompt_token_ids=prompt, params=params)
-        sequence = Sequence(request)
-        sequence.block_table = list(range(number * width, (number + 1) * width))
-        made.append(sequence)
-    return made
 
 
 def _trials(
