@@ -74,7 +74,7 @@ class EagleDrafter:
         length = max_model_len or head.config.max_position_embeddings
         self._write_rotated = backend.rotating_writer(head.frequencies, length)
         weight = head.norm.weight
-        self._nothing = torch.zeros(1, weight.shape[1], dtype=weight.dtype, device=weight.device)
+        self._nothing = torch.zeros(1, weight.shape[0], dtype=weight.dtype, device=weight.device)
         self._trails = WeakKeyDictionary[Sequence, Trail]()
 
     def propose(self, items: list[ScheduledSequence]) -> Proposal:
