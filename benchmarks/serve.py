@@ -6,6 +6,7 @@ import json
 import math
 import os
 import statistics
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -49,6 +50,7 @@ def main(argv: Sequence[str]) -> int:
     with ExitStack() as children:
         pid, url = None, chosen.url
         if url is None:
+            _say("starting a server")
             server = children.enter_context(ServerProcess(chosen.model, rest))
             pid, url = server.pid, server.url
         client = Client(url, api_key=chosen.api_key, timeout=chosen.timeout)
@@ -57,10 +59,12 @@ def main(argv: Sequence[str]) -> int:
         if chosen.offline:
             offline = children.enter_context(OfflineProcess(chosen.model, rest))
         if chosen.warm_up:
+            _say("warming up: two short requests")
             _warm_up(client, name, jobs, offline)
         for turn in range(chosen.repeat):
             # Another turn must not find its prompts in the prefix cache.
             salt = f"{os.getpid()}-{turn}" if chosen.repeat > 1 else None
+            _say(f"run {turn + 1} of {chosen.repeat}: {len(jobs)} requests")
             run, answers = _turn(chosen, client, jobs, times, Extras(name, salt), slo, pid)
             if offline is not None:
                 seconds, texts = offline.run(jobs)
@@ -79,6 +83,11 @@ def main(argv: Sequence[str]) -> int:
     return 0 if all(run["served"] for run in runs) else 1
 
 
+def _say(text: str) -> None:
+    """What goes on, for who waits; results alone go to stdout."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def _parser() -> argparse.ArgumentParser:
     options = parser("serve", __doc__)
     options.set_defaults(repeat=1)
@@ -86,7 +95,9 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("--url", help="of a server that runs; by default one is started")
     options.add_argument("--model", default="smollm2-135m", help="to start one with (%(default)s)")
     options.add_argument("--api-key", default=os.environ.get(KEY_VARIABLE), help="of the server")
-    options.add_argument("--workload", choices=sorted(WORKLOADS), default="w1")
+    options.add_argument(
+        "--workload", choices=sorted(WORKLOADS), default="w1", help="what is asked (%(default)s)"
+    )
     options.add_argument("--requests", type=positive, help="requests (w1, chat: 64, w2: 48)")
     options.add_argument("--seed", type=int, default=0, help="of prompts and arrivals (0)")
     when = options.add_mutually_exclusive_group()
@@ -97,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("--ttft-slo", type=float, default=math.inf, help="promised, in seconds")
     options.add_argument("--tpot-slo", type=float, default=math.inf, help="promised, in seconds")
     options.add_argument("--timeout", type=float, default=600.0, help="of a request (%(default)s)")
-    options.add_argument("--no-warm-up", dest="warm_up", action="store_false")
+    options.add_argument("--no-warm-up", dest="warm_up", action="store_false", help="begin at once")
     options.add_argument(
         "--offline", action="store_true", help="the same jobs by LLM.generate, in turn"
     )

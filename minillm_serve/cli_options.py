@@ -10,7 +10,11 @@ from minillm_serve.runtime.kv_quantizer import KV_CACHE_DTYPES
 from minillm_serve.scheduling import PREEMPTIONS, SCHEDULERS
 from minillm_serve.speculation import SpeculativeConfig
 
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+UNITS = {"": 1} | {
+    name: base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for name, base in ((letter, 1000), (f"{letter}i", 1024))
+}
 
 
 def parse_bytes(text: str) -> int:
@@ -19,7 +23,7 @@ def parse_bytes(text: str) -> int:
     Raises:
         argparse.ArgumentTypeError: it is none.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?", text.strip().lower())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", text.strip().lower())
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is no size: write 1GiB, 512MiB or 4GB")
     return int(float(match[1]) * UNITS[match[2] or ""])

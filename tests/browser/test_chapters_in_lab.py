@@ -6,6 +6,7 @@ A chapter that lies in `notebooks/` is tested; nothing is to be added here.
 from collections.abc import Iterator
 
 import pytest
+from _pytest.mark import ParameterSet
 from playwright.sync_api import BrowserContext, Locator, expect
 
 from minillm_serve.course.lab_server import LabServer
@@ -15,13 +16,20 @@ from tests.browser.lab_page import LabPage
 # The embedded model is loaded from the cache, where `make model` has put it.
 pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.timeout(480)]
 
+#: One of each kind of page runs in every test, the others in `make test-full`: all their cells run
+#: in `make test` as well, without a browser.
+ALWAYS = ("01", "03", "07", "08", "09", "10")
 CHAPTERS = sorted(path.name for path in (REPOSITORY / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 
 PICTURE = """e => (e.querySelector('img') ?? e.querySelector('.mls-picture svg'))?.outerHTML
   .replace(/mls-lit|class="[^"]*"/g, '')"""
 
 
-@pytest.fixture(scope="module", params=CHAPTERS)
+def _marked(name: str) -> ParameterSet:
+    return pytest.param(name, marks=[] if name.startswith(ALWAYS) else [pytest.mark.slow])
+
+
+@pytest.fixture(scope="module", params=map(_marked, CHAPTERS), ids=CHAPTERS)
 def chapter(
     request: pytest.FixtureRequest, context: BrowserContext, lab_server: LabServer
 ) -> Iterator[LabPage]:

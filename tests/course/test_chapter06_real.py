@@ -99,7 +99,7 @@ def test_the_bookkeeping_of_strangers_leaves_nothing_behind() -> None:
     assert cache.match(prompts[1], Namespace()) == [0]
 
 
-def test_the_scoreboard_s_row_has_a_cache_and_the_rows_before_it_have_none(
+def test_the_scoreboard_s_row_has_a_cache_and_so_has_the_complete_engine_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = {}
@@ -115,7 +115,7 @@ def test_the_scoreboard_s_row_has_a_cache_and_the_rows_before_it_have_none(
     for name in list(TECHNIQUES)[1:]:
         with pytest.raises(Stop):
             TECHNIQUES[name].serve([])
-        assert asked["prefix_cache"] == ("hash" if name == "06_prefix" else None)
+        assert asked["prefix_cache"] == ("hash" if name in ("06_prefix", "10_http") else None)
 
 
 def test_the_scoreboard_s_users_find_nothing_not_even_of_the_warm_up(
