@@ -196,15 +196,15 @@ print(anonymous() - before, model.nbytes)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/status")
 def test_the_process_is_smaller_by_what_is_saved_b131(tmp_path):
-    """Measured by the system, in processes of their own: 20 million weights."""
-    shape = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 6}
+    """Measured by the system, in processes of their own: 70 million weights."""
+    shape = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 20}
     save(random_model("llama", **shape, vocab_size=4096), tmp_path)
     taken = {}
     for scheme in ("int8", "", "int8"):  # the first one may have to compile, which takes memory
         command = [sys.executable, "-c", MEMORY, str(tmp_path), scheme]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
         taken[scheme], kept = map(int, done.stdout.split())
-        assert len(taken) == 1 or taken[scheme] < 1.3 * kept + 30e6
+        assert len(taken) == 1 or taken[scheme] < 1.3 * kept + 60e6
     assert taken["int8"] < 0.5 * taken[""]
 
 
