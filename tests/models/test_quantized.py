@@ -185,26 +185,31 @@ def test_no_layer_keeps_its_floats_b131(tmp_path):
 MEMORY = """
 import sys, torch
 from minillm_serve.models.loader import load_model
+from minillm_serve.models.quantized import quantize
+from minillm_serve.models.tiled import TiledWeight
 def anonymous():
     lines = dict(line.split(":") for line in open("/proc/self/status") if ":" in line)
     return int(lines["RssAnon"].split()[0]) * 1024
+# Whatever is compiled or imported on first use takes memory, too, and is not the model's.
+TiledWeight.of(quantize(torch.ones(64, 64), "int8")).linear(torch.ones(1, 64))
 before = anonymous()
 model = load_model(sys.argv[1], dtype=torch.float32, device="cpu", quantization=sys.argv[2] or None)
-print(anonymous() - before)
+print(anonymous() - before, model.nbytes)
 """
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/status")
 def test_the_process_is_smaller_by_what_is_saved_b131(tmp_path):
-    """Measured by the system, in processes of their own: 70 million weights."""
-    shape = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 20}
+    """Measured by the system, in processes of their own: 20 million weights."""
+    shape = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 6}
     save(random_model("llama", **shape, vocab_size=4096), tmp_path)
     taken = {}
-    for scheme in ("int8", "", "int8"):  # the first one may have to compile, which takes memory
+    for scheme in ("", "int8"):
         command = [sys.executable, "-c", MEMORY, str(tmp_path), scheme]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-        taken[scheme] = int(done.stdout)
-    assert taken["int8"] < 0.7 * taken[""]
+        taken[scheme], kept = map(int, done.stdout.split())
+        assert taken[scheme] < 1.3 * kept + 30e6
+    assert taken["int8"] < 0.5 * taken[""]
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int4"])
