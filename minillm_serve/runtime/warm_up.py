@@ -27,9 +27,10 @@ def warm_up(
         max_num_batched_tokens: no step has more rows.
         max_len: no sequence gets longer.
     """
-    length = min(LENGTH, max_num_batched_tokens, max_len, _num_tokens(executor))
-    width = -(-length // executor.kv_cache.block_size)
-    count = min(SIZES[0], max_num_seqs, max_num_batched_tokens, _num_blocks(executor) // width)
+    num_blocks, block_size = executor.kv_cache.num_blocks, executor.kv_cache.block_size
+    length = min(LENGTH, max_num_batched_tokens, max_len, num_blocks * block_size)
+    width = -(-length // block_size)
+    count = min(SIZES[0], max_num_seqs, max_num_batched_tokens, num_blocks // width)
     sequences = made_up_sequences(count, length, width)
     with working_on(executor.device):
         _step(executor, sequences[:1], 0)
@@ -37,7 +38,7 @@ def warm_up(
         for size in SIZES:
             if size <= count:
                 _step(executor, sequences[:size], length - 1)
-        if count > 1 and length > executor.kv_cache.block_size:
+        if count > 1 and length > block_size:
             sequences[1].block_table = sequences[0].block_table  # what is shared is read once
             _step(executor, sequences[:2], length - 1)
 
@@ -45,11 +46,3 @@ def warm_up(
 def _step(executor: TorchExecutor, sequences: list[Sequence], start: int) -> None:
     scheduled = (ScheduledSequence(s, start, len(s) - start, True) for s in sequences)
     executor.submit(Batch(tuple(scheduled))).wait()
-
-
-def _num_blocks(executor: TorchExecutor) -> int:
-    return executor.kv_cache.num_blocks
-
-
-def _num_tokens(executor: TorchExecutor) -> int:
-    return _num_blocks(executor) * executor.kv_cache.block_size
