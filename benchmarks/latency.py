@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
+import torch
+
+from benchmarks.llama_cpp import add_llama_cpp, llama_cpp
 from benchmarks.report import Comparison, add_quantization, parser, positive
 from benchmarks.systems import (
     System,
@@ -25,7 +28,13 @@ def main(argv: Sequence[str]) -> int:
     )
     options.add_argument("--prompt-len", type=positive, default=1024, help="prefill (%(default)s)")
     add_quantization(options)
+    add_llama_cpp(options)
     chosen = options.parse_args(argv)
+    others: dict[str, System] = {}
+    if chosen.llama_cpp:
+        others["llama.cpp, " + chosen.llama_cpp.name] = llama_cpp(
+            chosen.llama_cpp, torch.get_num_threads()
+        )
     llm = LLM(chosen.model, dtype="float32")
     model = load_transformers(llm.model_path)
     systems = {
@@ -33,6 +42,7 @@ def main(argv: Sequence[str]) -> int:
         "ours": ours(llm),
         "ours, weights as float32": ours_without_codes(llm),
         "transformers": transformers_static(model, 1),
+        **others,
     }
     prompt = single()[0].prompt
     warm_up(list(systems.values()), single())

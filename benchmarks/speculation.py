@@ -6,14 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.drafted import Contender, Run, contenders, held_out_prompts
+from benchmarks.drafted import AGAIN, NONE, Contender, Run, contenders, held_out_prompts
 from benchmarks.report import parser, positive
 from minillm_serve.stamp import stamp
 
 DRAFTERS = ("ngram", "early_exit", "eagle", "auto")
 SIZES = (1, 2, 4, 8, 16, 32)
-#: What the contenders are compared with.
-NONE = "no drafts"
 
 #: kind of text, or batch size -> contender -> its repetitions.
 Runs = dict[str, dict[str, list[Run]]]
@@ -74,11 +72,12 @@ def _measure(
     output_len: int,
     repeat: int,
 ) -> Runs:
-    """Each group's batches, one after the other, by all contenders in turn."""
+    """Each group's batches, one after the other, by all contenders; each turn another is first."""
     runs: Runs = {name: {c.name: [] for c in everybody} for name in groups}
-    for _ in range(repeat):
+    for turn in range(repeat):
+        first = turn % len(everybody)
         for name, batches in groups.items():
-            for contender in everybody:
+            for contender in (*everybody[first:], *everybody[:first]):
                 answered = (contender.answer(batch, output_len) for batch in batches)
                 runs[name][contender.name].append(_together(answered))
     return runs
@@ -92,20 +91,23 @@ def _together(runs: Iterable[Run]) -> Run:
 
 
 def _record(runs: Runs) -> dict[str, dict[str, dict[str, Any]]]:
-    """What is kept of each: medians, and the ratio of a turn to the same turn without drafts.
+    """What is kept of each: medians, and the ratios of a turn to the same turn without drafts.
 
     tokens_per_verification counts verifications of a sequence with at least one draft.
     """
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for group, rows in runs.items():
         rates = {name: [run.tokens / run.seconds for run in row] for name, row in rows.items()}
+        ratios = {
+            name: [a / b for a, b in zip(rate, rates[NONE], strict=True)]
+            for name, rate in rates.items()
+        }
         found[group] = {
             name: {
                 "tok_s": rates[name],
                 "ms_per_token": 1000 / statistics.median(rates[name]),
-                "ratio": statistics.median(
-                    [a / b for a, b in zip(rates[name], rates[NONE], strict=True)]
-                ),
+                "ratio": statistics.median(ratios[name]),
+                "ratios": ratios[name],
                 "tokens_per_step": row[0].tokens / row[0].steps,
                 "drafts": row[0].stats.num_draft_tokens,
                 "accepted": row[0].stats.num_accepted_tokens,
@@ -117,15 +119,19 @@ def _record(runs: Runs) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def _table(title: str, runs: Runs) -> str:
-    lines = [title, f"{'':32}{'tok/s':>9}{'ratio':>8}{'tokens/step':>13}{'accepted':>15}"]
+    lines = [
+        title,
+        f"{'':28}{'tok/s':>8}{'ratio':>7}{'from':>7}{'to':>6}{'tokens/step':>13}{'accepted':>15}",
+    ]
     for group, rows in _record(runs).items():
         lines.append(f"  {group}")
         for name, row in rows.items():
             accepted = f"{row['accepted']} of {row['drafts']}" if row["drafts"] else ""
             rate = statistics.median(row["tok_s"])
             lines.append(
-                f"    {name:28}{rate:9.1f}{row['ratio']:8.2f}{row['tokens_per_step']:13.2f}"
-                f"{accepted:>15}"
+                f"    {name:24}{rate:8.1f}{row['ratio']:7.2f}"
+                f"{min(row['ratios']):7.2f}{max(row['ratios']):6.2f}"
+                f"{row['tokens_per_step']:13.2f}{accepted:>15}"
             )
     return "\n".join(lines)
 
@@ -138,7 +144,7 @@ def _plot(path: Path, record: Mapping[str, Any]) -> None:
         return
     figure, (left, right) = plots.figure(1, 2, height=4.2, sharey=True)
     alone, crowd = record["alone"], record["crowd"]
-    names = [name for name in next(iter(alone.values())) if name != NONE]
+    names = [name for name in next(iter(alone.values())) if name not in (NONE, AGAIN)]
     width = 0.8 / len(names)
     for number, name in enumerate(names):
         at = [place + (number + 0.5) * width - 0.4 for place in range(len(alone))]
@@ -146,8 +152,10 @@ def _plot(path: Path, record: Mapping[str, Any]) -> None:
         line = "-" if "adaptive" in name else "--"
         sizes = [int(size) for size in crowd]
         right.plot(sizes, [rows[name]["ratio"] for rows in crowd.values()], line, marker="o")
-    for axes in (left, right):
+    for axes, groups in ((left, alone), (right, crowd)):
         axes.axhline(1, color=plots.COLORS["limit"], lw=1.4, ls="--")
+        noise = [ratio for rows in groups.values() for ratio in rows[AGAIN]["ratios"]]
+        axes.axhspan(min(noise), max(noise), color=plots.COLORS["limit"], alpha=0.12, lw=0)
     left.set_xticks(range(len(alone)), list(alone))
     right.set_xscale("log", base=2)
     right.set_xticks(sizes, list(crowd))
@@ -159,5 +167,5 @@ def _plot(path: Path, record: Mapping[str, Any]) -> None:
     title = f"One user: up to {most:.2f} times as fast"
     plots.label(left, x="kind of text", y="speed / speed without drafts", title=title)
     title = f"Adaptive: {min(chosen):.2f} to {max(chosen):.2f} times"
-    plots.label(right, x="users at once", title=title)
+    plots.label(right, x="users at once (shaded: no drafts, measured twice)", title=title)
     figure.savefig(path)

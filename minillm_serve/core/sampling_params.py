@@ -10,6 +10,8 @@ from minillm_serve.core.structured_outputs import StructuredOutputsParams
 
 #: Temperatures below this are treated as 0 (greedy): dividing by them overflows float32.
 GREEDY_EPSILON = 1e-6
+#: No temperature is higher; float32, which logits are divided in, would not hold any.
+HOTTEST = 1e6
 #: More answers to one prompt than this are surely a slip, and would keep everybody else waiting.
 MOST_ANSWERS = 1024
 
@@ -23,7 +25,8 @@ class SamplingParams:
 
     Attributes:
         n: answers to give to the same prompt, drawn with the seeds seed, seed + 1, ...
-        temperature: 0 (or anything below 1e-6) means greedy; otherwise logits are divided by it.
+        temperature: 0 (or anything below 1e-6) means greedy; otherwise logits are divided by it, up
+            to 1e6, where all tokens are equally likely.
         top_k: keep the k most likely tokens, of equals the lower ids; 0 or -1 keep all.
         top_p: keep the smallest set of most likely tokens whose probability reaches top_p, in
             [0, 1], of what top_k left. The most likely token is always kept.
@@ -79,7 +82,7 @@ class SamplingParams:
         _integer("n", self.n, at_least=1)
         if self.n > MOST_ANSWERS:
             raise ValueError(f"n={self.n}: at most {MOST_ANSWERS} answers to one prompt")
-        _number("temperature", self.temperature, at_least=0.0)
+        _number("temperature", self.temperature, at_least=0.0, at_most=HOTTEST)
         _integer("top_k", self.top_k, at_least=-1)
         _number("top_p", self.top_p, at_least=0.0, at_most=1.0)
         _number("min_p", self.min_p, at_least=0.0, at_most=1.0)

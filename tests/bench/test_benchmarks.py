@@ -1,5 +1,6 @@
 """The benchmarks run, and say what they measured on. (What they measure is not judged here.)"""
 
+import importlib.util
 import json
 
 import pytest
@@ -93,12 +94,22 @@ def test_speculation_compares_every_drafter_there_is_with_none(tiny, tmp_path, c
     assert set(record["crowd"]) == {"1", "4"}
     for rows in (*record["alone"].values(), *record["crowd"].values()):
         assert list(rows) == [
-            "no drafts", "ngram, 3", "ngram, adaptive", "early_exit, 3", "early_exit, adaptive"
+            "no drafts", "no drafts, again", "ngram, 3", "ngram, adaptive", "early_exit, 3",
+            "early_exit, adaptive",
         ]  # fmt: skip
         assert rows["no drafts"]["ratio"] == 1
         assert rows["early_exit, 3"]["drafts"] >= rows["early_exit, 3"]["accepted"] >= 0
     assert "eagle is left out" in capsys.readouterr().out
     assert out.with_suffix(".png").stat().st_size > 1_000
+
+
+def test_llama_cpp_is_asked_for_before_any_model_is_loaded(tmp_path):
+    with pytest.raises(SystemExit, match=r"none\.gguf: there is no such file"):
+        latency.main(["--llama-cpp", str(tmp_path / "none.gguf")])
+    (tmp_path / "some.gguf").touch()
+    if importlib.util.find_spec("llama_cpp") is None:
+        with pytest.raises(SystemExit, match="pip install llama-cpp-python"):
+            latency.main(["--llama-cpp", str(tmp_path / "some.gguf")])
 
 
 def test_kernels_agree_before_they_are_timed(tmp_path):

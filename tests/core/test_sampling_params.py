@@ -11,6 +11,7 @@ from minillm_serve import SamplingParams
         ("temperature", -0.1),
         ("temperature", float("nan")),
         ("temperature", float("inf")),
+        ("temperature", 1e39),
         ("temperature", "hot"),
         ("temperature", True),
         ("top_k", -2),

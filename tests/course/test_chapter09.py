@@ -102,14 +102,21 @@ def test_the_answer_of_each_question_is_what_the_pictures_show() -> None:
     assert before.ceiling(1024) == 2 * after.ceiling(2048)
 
 
-def test_the_still_pictures_are_drawn() -> None:
+def test_the_still_pictures_show_the_servers_numbers() -> None:
+    moved = pictures.draw_bytes(TEXTBOOK, 1024).axes[0]
+    totals = [float(text.get_text()) for text in moved.texts]
+    assert totals == [14.5, 16, 22, 46]  # 14 GiB, and half a GiB for each of 1, 4, 16 and 64
     names = [name for name in SERVERS if "A100" in name]
-    for figure in (
-        pictures.draw_bytes(TEXTBOOK, 1024),
-        pictures.draw_roofs(names),
-        pictures.draw_share(0.007),
-    ):
-        figure.canvas.draw()
+    panels = pictures.draw_roofs(names).axes
+    assert len(panels) == len(names)
+    for panel, name in zip(panels, names, strict=True):
+        curves = [line for line in panel.lines if line.get_label().startswith("L = ")]
+        ends = [float(line.get_ydata()[-1]) for line in curves]
+        assert ends == pytest.approx(
+            [SERVERS[name].throughput(4096, context) for context in (128, 1024, 8192)]
+        )
+    curve = pictures.draw_share(0.007).axes[0].lines[0]
+    assert curve.get_ydata()[-1] == pytest.approx(100 * (1 - 0.007 / 0.13))
 
 
 def test_the_solvers_batch_serves_more_voices_than_half_or_twice_of_it() -> None:

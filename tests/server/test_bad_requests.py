@@ -66,7 +66,18 @@ def test_malformed_bodies_get_a_json_error_b107(server, path, kind):
     assert reply.status_code == 400, reply.text
     assert reply.json()["error"]["type"] == "invalid_request_error"
     assert len(reply.content) < 600
+    if kind == "deep":
+        assert "nested too deeply" in reply.json()["error"]["message"]
     assert server.complete(max_tokens=1)["choices"]
+
+
+def test_a_bias_that_is_no_number_is_named_as_it_was_sent_b107(server):
+    body = b'{"prompt": "a", "logit_bias": {"5": NaN}}'
+    reply = server.client.post(
+        "/v1/completions", content=body, headers={"content-type": "application/json"}
+    )
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "logit_bias")
+    assert "nan" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "nonsense"])

@@ -103,6 +103,16 @@ REFUSED = [
     ({"structured_outputs": {}}, "structured_outputs", "exactly one"),
     ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs", "exactly one"),
     ({"structured_outputs": {"regex": "(a"}}, "structured_outputs", "not closed"),
+    (
+        {"structured_outputs": {"regex": r"\pL"}},
+        "structured_outputs",
+        r".regex: \p is not supported",
+    ),
+    (
+        {"structured_outputs": {"json": {"type": "string", "minLength": -1}}},
+        "structured_outputs",
+        "structured_outputs.json: Invalid repetition range",
+    ),
     ({"structured_outputs": {"regex": "é"}}, "structured_outputs", "no token of this model"),
     ({"structured_outputs": {"json": "{"}}, "structured_outputs", "cannot be read as JSON"),
     ({"structured_outputs": {"structural_tag": "a"}}, "structured_outputs", "structural_tag"),

@@ -26,7 +26,9 @@ PROMPT_TOKENS = 8
 Steps = Mapping[int, tuple[Work, float]]
 
 
-def decode_steps(llm: LLM, batch: int, count: int = 10, *, seed: int = 0) -> tuple[Work, float]:
+def decode_steps(
+    llm: LLM, batch: int, count: int = 10, *, seed: int = 0, prompt_tokens: int = PROMPT_TOKENS
+) -> tuple[Work, float]:
     """A typical decode step of so many sequences: its work, and its median seconds.
 
     Args:
@@ -34,10 +36,11 @@ def decode_steps(llm: LLM, batch: int, count: int = 10, *, seed: int = 0) -> tup
         batch: sequences (B).
         count: tokens that each is given.
         seed: of the prompts, which are random ids.
+        prompt_tokens: of each.
     """
     steps: list[StepRecord] = []
     draw = random.Random(seed)
-    prompts = [[draw.randint(1_000, 40_000) for _ in range(PROMPT_TOKENS)] for _ in range(batch)]
+    prompts = [[draw.randint(1_000, 40_000) for _ in range(prompt_tokens)] for _ in range(batch)]
     params = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True)
     llm.engine.on_step = steps.append
     try:

@@ -16,8 +16,8 @@ from minillm_serve.runtime.structured.json_schema import Unsupported, check_expr
 #: Compiled grammars that are kept for whoever asks for the same, and how many bytes of them.
 MOST_KEPT = 64
 MOST_BYTES_KEPT = 256 * 2**20
-#: What the compiler writes before what went wrong: the time and its own source.
-_ORIGIN = re.compile(r"^\[[\d:]+\] \S+:\d+: ")
+#: What the compiler writes before what went wrong: the time, its own source, and what it checked.
+_ORIGIN = re.compile(r"^\[[\d:]+\] \S+:\d+: (?:Check failed: \(.*\) is false: )?")
 
 
 class Grammar:
@@ -126,7 +126,7 @@ class GrammarCompiler:
                 return compiler.compile_json_schema('{"type": "object"}', any_whitespace=spaced)
             case "regex":
                 assert asked.regex is not None
-                check_expression("it", asked.regex)
+                check_expression(asked.regex)
                 return compiler.compile_regex(asked.regex)
             case "choice":
                 assert asked.choice is not None

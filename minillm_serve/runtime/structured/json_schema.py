@@ -71,10 +71,10 @@ def explicit(schema: Schema) -> Schema:
     return result
 
 
-def check_expression(name: str, expression: str) -> None:
+def check_expression(expression: str) -> None:
     """Raises `Unsupported` if a regular expression has an escape that would stand for itself."""
     if (unknown := _UNKNOWN_ESCAPE.search(expression.replace("\\\\", ""))) is not None:
-        raise Unsupported(f"{name}: {unknown[0]} is not supported in a regular expression")
+        raise Unsupported(f"{unknown[0]} is not supported in a regular expression")
 
 
 def _explicit(schema: Any, place: str, depth: int) -> Any:
@@ -177,7 +177,10 @@ def _check_strings(schema: Schema, place: str) -> None:
                 f"{place}: pattern {one!r:.80} has a quotation mark, a backslash or a control "
                 "character, which is not supported"
             )
-        check_expression(f"{place}: pattern {one!r:.80}", one)
+        try:
+            check_expression(one)
+        except Unsupported as error:
+            raise Unsupported(f"{place}: pattern {one!r:.80}: {error}") from None
 
 
 def _check_numbers(schema: Schema, types: list[str], place: str) -> None:

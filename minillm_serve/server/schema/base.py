@@ -83,7 +83,11 @@ def parse(kind: type[B], raw: bytes) -> B:
 def _explained(error: ValidationError) -> ApiError:
     first = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "json_invalid":
-        return invalid("the body is not valid JSON", code="invalid_json")
+        # "Invalid JSON: expected value at line 1 column 2": what and where, nothing of the body.
+        what = first["msg"].removeprefix("Invalid JSON: ")
+        if what.startswith("recursion limit"):
+            what = "it is nested too deeply"
+        return invalid(f"the body is not valid JSON: {what}", code="invalid_json")
     place, message = first["loc"], first["msg"].removeprefix("Value error, ")
     if first["type"] == "model_type" and not place:
         return invalid("the body is not a JSON object", code="invalid_json")

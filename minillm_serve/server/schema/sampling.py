@@ -1,11 +1,12 @@
 """The fields of a request that say how its tokens are chosen."""
 
+import math
 import re
 from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator
 
-from minillm_serve.core.sampling_params import SamplingParams
+from minillm_serve.core.sampling_params import HOTTEST, SamplingParams
 from minillm_serve.core.structured_outputs import StructuredOutputsParams
 from minillm_serve.server.errors import invalid, param_of
 from minillm_serve.server.schema.base import LARGEST, Body
@@ -46,7 +47,8 @@ def _read_bias(value: Any) -> dict[int, float]:
             raise ValueError(f"the key {key[:40]!r} is no token id")
         if isinstance(amount, bool) or not isinstance(amount, int | float):
             raise ValueError(f"the value of {key!r} is no number")
-        bias[int(key)] = float(amount) if abs(amount) <= LARGEST else float("inf")
+        # (An integer may be too large for a float.)
+        bias[int(key)] = math.inf if abs(amount) > LARGEST else float(amount)
     return bias
 
 
@@ -70,7 +72,7 @@ class SamplingFields(Body):
 
     model: str | None = None
     max_tokens: Positive | None = None
-    temperature: Annotated[float, _documented(minimum=0)] = 1.0
+    temperature: Annotated[float, _documented(minimum=0, maximum=HOTTEST)] = 1.0
     top_p: Share = 1.0
     n: Positive = 1
     stream: bool = False
