@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from minillm_serve.core import BlockManager, BlockPool, Request, Sequence
-from tests.core.machine import CountingMachine, run_machine
+from tests.core.machine import STEPS, CountingMachine, run_machine
 
 
 def make_sequence(num_tokens: int = 1) -> Sequence:
@@ -104,4 +104,4 @@ class ManagerMachine(CountingMachine):
 
 
 def test_tables_and_pool_agree_through_10_000_random_steps():
-    run_machine(ManagerMachine)
+    assert run_machine(ManagerMachine) >= STEPS

@@ -20,7 +20,7 @@ from minillm_serve.core.invariants import check_idle, check_invariants
 from minillm_serve.core.record import ScheduleRecord
 from tests.core.deferred import DeferredExecutor
 from tests.core.guessing import speculations
-from tests.core.machine import CountingMachine, run_machine
+from tests.core.machine import STEPS, CountingMachine, run_machine
 from tests.core.oracle import VOCAB, expected_tokens, make_engine, nothing, request
 
 
@@ -168,4 +168,4 @@ class CrowdMachine(CountingMachine):
 
 
 def test_a_random_crowd_is_served_right_by_every_scheduler_through_10_000_steps_b28_b31_b34():
-    run_machine(CrowdMachine)
+    assert run_machine(CrowdMachine) >= STEPS

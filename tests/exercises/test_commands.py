@@ -198,6 +198,14 @@ def test_a_notebook_that_lies_anywhere_is_graded(
     assert (row["student"], row["score"]) == (str(handed_in), "18")
 
 
+def test_the_notebook_of_another_exercise_is_told_apart_from_a_wrong_answer(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = save(solution(load("ex00")), checkout / "ex00.ipynb")
+    assert commands.main(["grade", "ex01", str(other)]) == 0
+    assert "the notebook has no kv_bytes_per_token and no " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

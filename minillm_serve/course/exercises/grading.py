@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -69,16 +69,18 @@ def grade(exercise: Exercise, notebook: Mapping[str, Any], hidden_seed: str | No
         hidden_seed: asks the hidden cases of this seed too.
     """
     seeds = [PUBLIC_SEED] if hidden_seed is None else [PUBLIC_SEED, f"hidden/{hidden_seed}"]
-    outcome = sandbox.run(exercise, program(notebook), seeds)
+    sources = program(notebook)
+    outcome = sandbox.run(exercise, sources, seeds)
+    problem = outcome.problem or _of_another(exercise, sources)
     hidden = None
     if hidden_seed is not None:
         found = outcome.evidence.get(seeds[-1], {})
-        hidden = hidden_score(exercise, seeds[-1], found, note=outcome.problem)
+        hidden = hidden_score(exercise, seeds[-1], found, note=problem)
     return Grade(
         exercise,
         _parts(exercise, outcome.evidence.get(PUBLIC_SEED, {})),
         hidden,
-        outcome.problem,
+        problem,
         tuple(outcome.cell_errors),
         outcome.output,
     )
@@ -94,6 +96,14 @@ def grade_file(exercise: Exercise, path: Path, hidden_seed: str | None = None) -
             hidden = hidden_score(exercise, hidden_seed, {}, note=str(error))
         return Grade(exercise, _parts(exercise, {}), hidden, str(error))
     return grade(exercise, notebook, hidden_seed)
+
+
+def _of_another(exercise: Exercise, sources: Sequence[str]) -> str:
+    """What to say of a notebook that names nothing which the exercise asks for; else ""."""
+    asked = [part.answer for part in exercise.parts]
+    if any(name in source for name in asked for source in sources):
+        return ""
+    return f"the notebook has no {' and no '.join(asked)}: is it {exercise.id}'s?"
 
 
 def _parts(exercise: Exercise, found: Evidence) -> tuple[PartScore, ...]:

@@ -3,7 +3,7 @@
 import pytest
 
 from minillm_serve.core import PREFIX_CACHES
-from tests.core.machine import run_machine
+from tests.core.machine import STEPS, run_machine
 from tests.core.prefix.cache_machine import CacheMachine
 
 
@@ -14,11 +14,11 @@ def machine_for(name):
 @pytest.mark.parametrize("name", PREFIX_CACHES)
 def test_every_answer_is_the_models_through_10_000_random_steps(name):
     """B04, B05, B16, B19: matches, locks, evictions in their order, withdrawals, namespaces."""
-    run_machine(machine_for(name))
+    assert run_machine(machine_for(name)) >= STEPS
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", PREFIX_CACHES)
 def test_every_answer_is_the_models_through_100_000_random_steps(name):
-    run_machine(machine_for(name), steps=100_000)
+    assert run_machine(machine_for(name), steps=100_000) >= 100_000
