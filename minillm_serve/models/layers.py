@@ -10,13 +10,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from minillm_serve.kernels.cpu_coded_linear import FEW_ROWS
 from minillm_serve.models.codes import CodedWeight, find_codes
 from minillm_serve.models.functional import add_rms_norm, rms_norm
 from minillm_serve.models.quantized import QuantizedWeight
 from minillm_serve.models.tiled import TiledWeight
-
-#: Rows up to which reading few bytes of a weight beats multiplying float32 as fast as it goes.
-FEW_ROWS = 24
 
 
 class Placement(NamedTuple):

@@ -6,9 +6,9 @@ from minillm_serve.runtime.device import working_on
 from minillm_serve.runtime.made_up import made_up_sequences
 from minillm_serve.runtime.torch_executor import TorchExecutor
 
-#: Sequences of a decoding step. Kernels for CPUs take rows in groups of these.
-SIZES = (8, 4, 2, 1)
-#: Tokens of a prompt: more rows than kernels for few rows are used for.
+#: Sequences of a decoding step. Kernels for CPUs take rows in groups of so many.
+SIZES = range(8, 0, -1)
+#: Tokens of a prompt.
 LENGTH = 40
 
 

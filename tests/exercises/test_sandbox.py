@@ -118,6 +118,38 @@ def test_b149_an_answer_that_takes_all_memory_fails_its_check_and_no_other() -> 
     assert "it raised MemoryError" in found.scores()[0].text
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
+def test_b149_an_answer_that_kills_what_it_was_forked_from_hurts_nobody_else() -> None:
+    found = graded(
+        RIGHT, "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nwhile True: pass"
+    )
+    assert (found.earned, found.hidden) == (0, 0)
+    assert "ended the whole process before the checks were through" in found.problem
+    assert graded(RIGHT).earned == 8
+
+
+def test_an_answer_finds_nothing_of_the_one_before_and_the_environment_of_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leave = "import json, os\njson.left = 1\nos.environ['LEFT'] = '1'\nopen('left', 'w').write('1')"
+    look = "import json, os\nprint(hasattr(json, 'left'), 'LEFT' in os.environ, os.listdir('.'))"
+    assert graded(RIGHT, leave).earned == 8
+    assert graded(RIGHT, look).output == "False False []\n"
+    monkeypatch.setenv("TOLD", "just now")
+    assert graded(RIGHT, "import os\nprint(os.environ['TOLD'])").output == "just now\n"
+
+
+def test_what_lies_where_the_grader_stands_is_no_module_of_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secrets_of_the_class.py").write_text("ANSWERS = 42")
+    monkeypatch.chdir(tmp_path)
+    found = graded(RIGHT, "import secrets_of_the_class")
+    assert found.cell_errors == (
+        "ModuleNotFoundError: No module named 'secrets_of_the_class' (code cell 2)",
+    )
+
+
 def test_a_flood_of_output_is_cut_and_the_end_of_it_shown() -> None:
     found = graded(RIGHT, "for i in range(200_000): print('line', i)")
     assert found.earned == 8
@@ -185,15 +217,19 @@ def test_b149_patching_the_checker_earns_nothing(patch: str) -> None:
 def test_neither_seed_nor_expected_values_reach_the_learners_process() -> None:
     spy = """
 import gc, os, sys
-seen = [str(o) for o in gc.get_objects() if isinstance(o, (str, list, tuple, dict))]
-seen += [repr(sys.argv), repr(dict(os.environ))]
+def tells(o):
+    return "-".join(["4711", "0815"]) in str(o)
+found = any(tells(o) for o in gc.get_objects() if isinstance(o, (str, list, tuple, dict)))
+found |= tells([sys.argv, dict(os.environ)])
 frame = sys._getframe()
 while frame:
-    seen += [repr(frame.f_locals)]
+    found |= any(map(tells, frame.f_locals.values()))
     frame = frame.f_back
-print("SECRET" if any("-".join(["4711", "0815"]) in text for text in seen) else "nothing")
+print("SECRET" if found else "nothing")
 """
-    assert graded(RIGHT, spy).output.strip() == "nothing"
+    # (The last line: torch warns of its own.)
+    assert graded(RIGHT, spy).output.splitlines()[-1] == "nothing"
+    assert graded(RIGHT, f"seen = [{SECRET!r}]", spy).output.splitlines()[-1] == "SECRET"
 
 
 def test_a_cell_that_fails_costs_nothing_by_itself_and_is_told() -> None:

@@ -15,19 +15,26 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from minillm_serve.course.exercises import forking
 from minillm_serve.course.exercises.evidence import EvidenceError, decode
 from minillm_serve.course.exercises.exercise import Exercise
+from minillm_serve.course.exercises.forking import Files, Forker, ForkerGone
 from minillm_serve.course.exercises.job import Job, Question
 from minillm_serve.course.exercises.judging import Evidence, cases_of
 
 _RESULT_LIMIT = 64 * 2**20
 _CHILD = "minillm_serve.course.exercises.child"
 _ROOT = Path(__file__).resolve().parents[3]
+#: What forks, once there is one, and who may ask it.
+_KEPT: list[Forker] = []
+_LOCK = threading.Lock()
 
 
 @dataclass
@@ -112,38 +119,72 @@ def _execute(job: Job) -> tuple[list[bytes], str, str]:
         prefix="minillm-answer-", ignore_cleanup_errors=True
     ) as folder:
         # Files rather than pipes: their size is limited, and nobody waits for a grandchild's end.
-        evidence, printed = Path(folder, "evidence"), Path(folder, "printed")
-        work = Path(folder, "work")
-        work.mkdir()
-        with evidence.open("wb") as out, printed.open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", _CHILD],
-                stdin=subprocess.PIPE,
-                stdout=out,
-                stderr=log,
-                cwd=work,
-                env=_environment(),
-                start_new_session=os.name == "posix",
+        files = Files(*(Path(folder, name) for name in Files._fields))
+        files.work.mkdir()
+        files.evidence.touch()
+        files.printed.touch()
+        files.job.write_bytes(pickle.dumps(job))
+        run = _forked if forking.AVAILABLE else _started
+        problem = ""
+        if not run(files, job.limits.seconds):
+            problem = (
+                f"the code was stopped after {job.limits.seconds:g} s: does a loop never end? It "
+                "scores nothing until it does"
             )
-            problem = _wait(process, pickle.dumps(job), job.limits.seconds)
-        output = printed.read_bytes()[-4000:].decode("utf-8", "replace")
-        if evidence.stat().st_size > _RESULT_LIMIT:
+        output = files.printed.read_bytes()[-4000:].decode("utf-8", "replace")
+        if files.evidence.stat().st_size > _RESULT_LIMIT:
             return [], "the code returned more data than any right answer does", output
-        return evidence.read_bytes().splitlines(), problem, output
+        return files.evidence.read_bytes().splitlines(), problem, output
 
 
-def _wait(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> str:
-    """Why the process had to be stopped, or "". Afterwards it and all its children are gone."""
-    try:
-        process.communicate(job, timeout=seconds)
-        return ""
-    except subprocess.TimeoutExpired:
-        return (
-            f"the code was stopped after {seconds:g} s: does a loop never end? It scores nothing "
-            "until it does"
+@contextmanager
+def _forker() -> Iterator[Forker]:
+    """The one that is kept from answer to answer, for one answer at a time."""
+    with _LOCK:
+        environment = _environment()
+        if _KEPT and not (_KEPT[0].alive and _KEPT[0].environment == environment):
+            _KEPT.pop().close()
+        if not _KEPT:
+            _KEPT.append(Forker(environment))
+        try:
+            yield _KEPT[0]
+        except BaseException:  # interrupted half-way: what it tells next is about this answer
+            _KEPT.pop().close()
+            raise
+
+
+def _forked(files: Files, seconds: float) -> bool:
+    """Runs the process, and whether it ended by itself. Afterwards all its children are gone."""
+    with _forker() as forker:
+        try:
+            return forker.run(files, seconds)
+        except ForkerGone:  # the answer has killed it, and itself with it
+            return True
+
+
+def _started(files: Files, seconds: float) -> bool:
+    """The same by a process that imports everything itself."""
+    job, evidence, printed = (
+        path.open(mode)
+        for path, mode in ((files.job, "rb"), (files.evidence, "wb"), (files.printed, "wb"))
+    )
+    with job, evidence, printed:
+        process = subprocess.Popen(
+            [sys.executable, "-m", _CHILD],
+            stdin=job,
+            stdout=evidence,
+            stderr=printed,
+            cwd=files.work,
+            env=_environment(),
+            start_new_session=os.name == "posix",
         )
-    finally:
-        _end(process)
+        try:
+            process.wait(seconds)
+            return True
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            _end(process)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
