@@ -148,18 +148,18 @@ def _forker() -> Iterator[Forker]:
             _KEPT.append(Forker(environment))
         try:
             yield _KEPT[0]
-        except BaseException:  # interrupted half-way: what it tells next is about this answer
+        except BaseException:  # it is gone, or what it tells next is about this answer
             _KEPT.pop().close()
             raise
 
 
 def _forked(files: Files, seconds: float) -> bool:
     """Runs the process, and whether it ended by itself. Afterwards all its children are gone."""
-    with _forker() as forker:
-        try:
+    try:
+        with _forker() as forker:
             return forker.run(files, seconds)
-        except ForkerGone:  # the answer has killed it, and itself with it
-            return True
+    except ForkerGone:  # the answer has killed it, and itself with it
+        return True
 
 
 def _started(files: Files, seconds: float) -> bool:
