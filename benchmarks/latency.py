@@ -46,15 +46,16 @@ def main(argv: Sequence[str]) -> int:
     }
     prompt = single()[0].prompt
     warm_up(list(systems.values()), single())
+    kind = "" if chosen.quantization or others else ", fp32"
     decode = Comparison(
-        "One user: decoding, fp32",
+        f"One user: decoding{kind}",
         "output tok/s",
         _alternate(systems, chosen.repeat, lambda run: _decode(run, prompt, chosen.output_len)),
         context={"seed": 0, "prompt": len(prompt), "output": chosen.output_len},
     )
     long = (prompt * 64)[: chosen.prompt_len]
     prefill = Comparison(
-        "One user: reading a prompt, fp32",
+        f"One user: reading a prompt{kind}",
         "prompt tok/s",
         _alternate(systems, chosen.repeat, lambda run: len(long) / run([Job(long, 1)])),
         context={"seed": 0, "prompt": len(long)},

@@ -72,7 +72,8 @@ class Comparison:
             return
         figure, axes = plots.figure(height=1.2 + 0.6 * len(self.values))
         names = list(self.values)[::-1]
-        colors = [plots.COLORS["ours" if n == next(iter(self.values)) else "peer"] for n in names]
+        ours = (next(iter(self.values)), "ours")
+        colors = [plots.COLORS["ours" if n.startswith(ours) else "peer"] for n in names]
         bars = axes.barh(names, [self.medians[name] for name in names], color=colors)
         axes.bar_label(bars, fmt="%.1f", padding=4)
         axes.margins(x=0.12)

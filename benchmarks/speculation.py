@@ -166,6 +166,7 @@ def _plot(path: Path, record: Mapping[str, Any]) -> None:
     ]
     title = f"One user: up to {most:.2f} times as fast"
     plots.label(left, x="kind of text", y="speed / speed without drafts", title=title)
+    left.get_legend().remove()  # one below is for both
     title = f"Adaptive: {min(chosen):.2f} to {max(chosen):.2f} times"
     plots.label(right, x="users at once (shaded: no drafts, measured twice)", title=title)
     figure.savefig(path)

@@ -54,8 +54,9 @@ def main(argv: Sequence[str]) -> int:
         for name, (system, work) in subjects.items():
             rates[name].append(sum(job.output_len for job in work) / system(work))
             print(f"run {turn + 1}: {name:32} {rates[name][-1]:7.1f} output tok/s", flush=True)
+    kind = "" if chosen.quantization else ", fp32"
     result = Comparison(
-        f"{chosen.workload.upper()}: {len(jobs)} requests at once, fp32",
+        f"{chosen.workload.upper()}: {len(jobs)} requests at once{kind}",
         "output tok/s",
         rates,
         context={"workload": chosen.workload, "requests": len(jobs), "seed": 0},

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from minillm_serve.kernels.cpu_kv_codes import PLAIN, make_unpack
-from minillm_serve.kernels.cpu_math import FAST, bind, exp_nonpositive, prefetch
+from minillm_serve.kernels.cpu_math import FAST, NOGIL, bind, exp_nonpositive, prefetch
 from numba import njit, prange
 
 LINE_BYTES = 64
@@ -61,7 +61,9 @@ def paged_decode(head_dim: int, group: int, kind: int = PLAIN) -> Callable[..., 
         for function in (_score, _weigh, _add_values)
     }
     kernel = bind(_paged_decode, **shape, **helpers, unpack=make_unpack(kind, head_dim))
-    compiled: Callable[..., None] = njit(parallel=True, fastmath=FAST, cache=True)(kernel)
+    compiled: Callable[..., None] = njit(parallel=True, fastmath=FAST, cache=True, nogil=NOGIL)(
+        kernel
+    )
     return compiled
 
 

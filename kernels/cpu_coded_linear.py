@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import binding
-from minillm_serve.kernels.cpu_math import bind
+from minillm_serve.kernels.cpu_math import NOGIL, bind
 from minillm_serve.kernels.cpu_vectors import (
     BYTES,
     FLOAT,
@@ -63,7 +63,7 @@ def coded_linear(
 def _kernel(bits: int, rows: int) -> Callable[..., None]:
     """The kernel for so many rows; at most `TILE`."""
     kernel = bind(_coded_linear, BITS=bits, ROWS=rows, dot=_make_dot(bits, rows))
-    compiled: Callable[..., None] = njit(parallel=True, cache=True)(kernel)
+    compiled: Callable[..., None] = njit(parallel=True, cache=True, nogil=NOGIL)(kernel)
     return compiled
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from minillm_serve.kernels.cpu_int_dot import dot4
-from minillm_serve.kernels.cpu_math import bind
+from minillm_serve.kernels.cpu_math import NOGIL, bind
 from minillm_serve.kernels.cpu_quantize_rows import GROUP
 from minillm_serve.kernels.cpu_vectors import (
     FLOAT,
@@ -66,7 +66,7 @@ def int_linear(bits: int, by_group: bool) -> Product:
     # Those of more rows than registers hold are never called.
     tiles = {f"tile{rows}": _make_tile(bits, by_group, min(rows, ROWS)) for rows in (1, 2, 4, 6)}
     kernel = bind(_int_linear, BITS=bits, BY_GROUP=int(by_group), **tiles)
-    compiled: Product = njit(parallel=True, cache=True)(kernel)
+    compiled: Product = njit(parallel=True, cache=True, nogil=NOGIL)(kernel)
     return compiled
 
 

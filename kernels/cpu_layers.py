@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from minillm_serve.kernels.cpu_int_linear import int_linear
-from minillm_serve.kernels.cpu_math import bind
+from minillm_serve.kernels.cpu_math import NOGIL, bind
 from minillm_serve.kernels.cpu_pointwise import add_rms_norm, rms_norm, rotate, silu_mul
 from minillm_serve.kernels.cpu_quantize_rows import GROUP, quantize_row
 from numba import carray, njit, prange, types
@@ -58,7 +58,7 @@ def projection(kinds: Kinds) -> Callable[..., None]:
     """
     product = int_linear(*kinds.qkv)
     kernel = bind(_project, QKV_KIND=_number(kinds.qkv), product=product)
-    compiled: Callable[..., None] = njit(cache=True)(kernel)
+    compiled: Callable[..., None] = njit(cache=True, nogil=NOGIL)(kernel)
     return compiled
 
 
@@ -80,7 +80,7 @@ def feed_forward(kinds: Kinds) -> Callable[..., None]:
     products = {f"product_{name}": int_linear(*getattr(kinds, name)) for name in parts}
     numbers = {f"{name}_kind".upper(): _number(getattr(kinds, name)) for name in parts}
     kernel = bind(_feed_forward, **numbers, **products)
-    compiled: Callable[..., None] = njit(cache=True)(kernel)
+    compiled: Callable[..., None] = njit(cache=True, nogil=NOGIL)(kernel)
     return compiled
 
 
@@ -94,7 +94,7 @@ def between(kinds: Kinds, following: Kinds) -> Callable[..., None]:
     numbers = {f"{name}_kind".upper(): _number(kind) for name, kind in kinds._asdict().items()}
     parts = {"rest": feed_forward(kinds), "project": projection(following)}
     kernel = bind(_between, **numbers, NEXT_KIND=_number(following.qkv), **parts)
-    compiled: Callable[..., None] = njit(cache=True)(kernel)
+    compiled: Callable[..., None] = njit(cache=True, nogil=NOGIL)(kernel)
     return compiled
 
 

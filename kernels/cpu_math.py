@@ -5,6 +5,7 @@ the calling file alone.
 """
 
 import math
+import sys
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -15,6 +16,9 @@ from minillm_serve.kernels.cpu_vectors import Vectors
 from numba import njit, types
 from numba.extending import intrinsic
 
+#: Kernels that take long let other threads of Python run meanwhile: a server's, for one. Not where
+#: Numba may have nothing but a pool of its own, which two threads must not enter.
+NOGIL = sys.platform.startswith("linux")
 #: For sums that may be reordered, so that they vectorise. NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from minillm_serve.kernels.cpu_kv_codes import PLAIN, make_unpack
-from minillm_serve.kernels.cpu_math import FAST, bind, exp_nonpositive
+from minillm_serve.kernels.cpu_math import FAST, NOGIL, bind, exp_nonpositive
 from minillm_serve.kernels.cpu_vectors import (
     FLOAT,
     FLOATS,
@@ -102,7 +102,9 @@ def bind_tiles(
     for name, helper in {"weigh": _weigh, **helpers}.items():
         ready[name] = njit(fastmath=FAST)(bind(helper, **shape))
     whole = bind(kernel, **shape, KIND=kind, **ready)
-    compiled: Callable[..., None] = njit(parallel=True, fastmath=FAST, cache=True)(whole)
+    compiled: Callable[..., None] = njit(parallel=True, fastmath=FAST, cache=True, nogil=NOGIL)(
+        whole
+    )
     return compiled
 
 

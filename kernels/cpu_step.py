@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from minillm_serve.kernels.cpu_attention import kv_write, paged_decode
 from minillm_serve.kernels.cpu_layers import Kinds, feed_forward, floats, projection
-from minillm_serve.kernels.cpu_math import bind
+from minillm_serve.kernels.cpu_math import NOGIL, bind
 from numba import njit
 
 
@@ -46,7 +46,7 @@ def decode_layers(kinds: Kinds, head_dim: int, group: int) -> Callable[..., None
     }
     shape = {"HEAD_DIM": head_dim, "SHARED": group}
     kernel = bind(_decode_layers, **numbers, **shape, **parts)
-    compiled: Callable[..., None] = njit(cache=True)(kernel)
+    compiled: Callable[..., None] = njit(cache=True, nogil=NOGIL)(kernel)
     return compiled
 
 

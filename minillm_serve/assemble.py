@@ -21,7 +21,7 @@ from minillm_serve.models.config import ModelConfig
 from minillm_serve.models.loader import load_config, load_model, load_tokenizer
 from minillm_serve.models.quantize import check_scheme, choose_quantization
 from minillm_serve.models.resolve import resolve_model
-from minillm_serve.models.weights import num_weights
+from minillm_serve.models.weights import num_weights, weight_bytes
 from minillm_serve.parts import Parts, fit_parts, read_parts
 from minillm_serve.runtime.attention.registry import Needs, select_backend
 from minillm_serve.runtime.build import build_executor, compile_layers, run_largest_step
@@ -32,6 +32,7 @@ from minillm_serve.runtime.sizing import (
     check_fits,
     check_weights_fit,
     default_kv_memory,
+    kv_block_bytes,
     share_kv_memory,
 )
 from minillm_serve.runtime.spec.verify import Rule
@@ -98,8 +99,11 @@ def assemble(
     where, path = choose_device(device), resolve_model(model, quantization=quantization)
     config = load_config(path)
     kind = choose_dtype(dtype, config.torch_dtype, where)
-    kept = torch.int8 if quantization or config.quantization else kind
-    check_weights_fit(num_weights(path), dtype=kept, device=where)
+    check_weights_fit(
+        weight_bytes(num_weights(path), config, dtype=kind, quantization=quantization),
+        kept_as=quantization or config.quantization or str(kind).removeprefix("torch."),
+        device=where,
+    )
     kv_kind = choose_kv_dtype(kv_cache_dtype, kind)
     kv_bytes = bytes_per_number(kv_kind, config.head_dim)
     if async_scheduling is None:
@@ -134,7 +138,12 @@ def assemble(
     drafting = None
     if speculation is not None:
         drafting = prepare_drafter(
-            speculation, weights, path, attention_backend=attention_backend, device=where
+            speculation,
+            weights,
+            path,
+            attention_backend=attention_backend,
+            device=where,
+            max_model_len=max_model_len,
         )
     if num_blocks is None:
         largest_step = partial(
@@ -157,10 +166,13 @@ def assemble(
         )
         # More than every sequence at its longest could never be used.
         num_blocks = min(fits, max_num_seqs * -(-max_model_len // block_size))
-    check_fits(config, num_blocks=num_blocks, block_size=block_size, dtype=kv_kind, device=where)
-    space = scheduling.make_swap_space(
-        config, block_size=block_size, dtype_bytes=kv_bytes, device=where
-    )
+    block_bytes = kv_block_bytes(config, block_size=block_size, dtype_bytes=kv_bytes)
+    if drafting is not None and drafting.kv_config is not None:
+        block_bytes += kv_block_bytes(
+            drafting.kv_config, block_size=block_size, dtype_bytes=kind.itemsize
+        )
+    check_fits(num_blocks, block_size=block_size, block_bytes=block_bytes, device=where)
+    space = scheduling.make_swap_space(config, block_bytes=block_bytes, device=where)
     num_host_blocks = 0 if space is None else space.pool.num_blocks
     blocks = BlockManager(
         fitted.block_pool(num_blocks),

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import count
 
 import torch
@@ -15,6 +15,7 @@ from minillm_serve.engine_loop import STUCK_AFTER, Asked, EngineDead, EngineLoop
 from minillm_serve.llm import LLM
 from minillm_serve.outputs import CompletionDelta, RequestOutput
 from minillm_serve.prompts import Prompt
+from minillm_serve.runtime.structured.compile_queue import CompileQueue
 from minillm_serve.runtime.threads import share_threads
 
 #: Seconds after which whoever waits for the engine looks whether it is still well.
@@ -48,8 +49,8 @@ class AsyncLLM:
             told=self._bell.ring,
         )
         self._numbers = count(1)
-        # One at a time, and apart from the threads that cut texts into tokens: some take a second.
-        self._compiling = ThreadPoolExecutor(1, thread_name_prefix="minillm-grammars")
+        # Apart from the threads that cut texts into tokens: some take a second.
+        self._compiling = CompileQueue(llm.grammars)
 
     @property
     def health(self) -> Health:
@@ -128,8 +129,11 @@ class AsyncLLM:
             others: see `stream`.
 
         Raises:
-            RequestRefused: the structured outputs that are asked for cannot be compiled.
+            RequestRefused: the structured outputs that are asked for cannot be compiled, or not in
+                time.
+            Overloaded: too many wait already for theirs to be compiled.
         """
+        begin_by = None if deadline is None else self.llm.engine.clock() + deadline
         text: str | None = None
         if isinstance(prompt, str):
             text = prompt
@@ -137,7 +141,6 @@ class AsyncLLM:
         else:
             ids = prompt
         grammar = await self._compile(params)
-        begin_by = None if deadline is None else self.llm.engine.clock() + deadline
         request = Request(
             request_id=request_id or f"async-{next(self._numbers)}",
             prompt_token_ids=tuple(ids),
@@ -153,8 +156,14 @@ class AsyncLLM:
         grammars, shape = self.llm.grammars, params.structured_outputs
         if (known := grammars.find(shape)) is not None or shape is None:
             return known
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._compiling, grammars.compile, shape)
+        compiled = asyncio.wrap_future(self._compiling.submit(shape))
+        try:
+            while not (await asyncio.wait({compiled}, timeout=LOOK_EVERY))[0]:
+                self._compiling.look()
+                grammars.find(shape)  # which refuses it if it was given up
+            return compiled.result()
+        finally:
+            compiled.cancel()  # whoever has left does not keep his place
 
     async def open(self, asked: Sequence[Asked]) -> "Answers":
         """Queues requests, all of them or none.

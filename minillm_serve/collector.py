@@ -54,10 +54,10 @@ class Collector:
         # A stop string may have cut tokens off, drafts that were right among them.
         kept = len(answer.token_ids) - before
         metrics.num_accepted_tokens -= max(0, update.num_accepted - kept)
+        if update.index == 0:  # the one that computes the prompt's: all, before its first token
+            self.prompt_logprobs = update.sequence.prompt_logprobs
         if not ended:
             return False
-        if update.index == 0:  # the one that computes the prompt's
-            self.prompt_logprobs = update.sequence.prompt_logprobs
         metrics.num_output_tokens = sum(len(answer.token_ids) for answer in self.answers)
         return update.finish_reason is None
 

@@ -6,7 +6,8 @@ import torch
 
 from minillm_serve.core import AdaptiveLengths, DraftLengths, FixedLengths, Scheduler
 from minillm_serve.models.draft_head import find_draft_head, load_draft_head
-from minillm_serve.models.loader import load_model
+from minillm_serve.models.loader import load_config, load_model
+from minillm_serve.models.quantize import choose_quantization
 from minillm_serve.models.resolve import resolve_model
 from minillm_serve.models.transformer import Transformer
 from minillm_serve.runtime.attention.base import AttentionBackend
@@ -35,6 +36,7 @@ def prepare_drafter(
     *,
     attention_backend: str,
     device: torch.device,
+    max_model_len: int,
 ) -> Drafting:
     """Loads what drafts, so that a drafter can be made as soon as there are KV caches.
 
@@ -44,11 +46,12 @@ def prepare_drafter(
         path: where it was loaded from.
         attention_backend: see `LLM`.
         device: where the target is.
+        max_model_len: no position of a sequence reaches it.
 
     Raises:
         ValueError: there is no such drafter for this model; the message says what to do.
     """
-    lookup = NgramDrafter(config.prompt_lookup_max, config.prompt_lookup_min)
+    lookup = NgramDrafter(*config.lookup)
     if config.method == "ngram" or (config.method == "auto" and find_draft_head(path) is None):
         return Drafting(None, lambda forward, cache: lookup)
     if config.method == "early_exit":
@@ -60,8 +63,7 @@ def prepare_drafter(
         return Drafting(None, lambda forward, cache: EarlyExitDrafter(forward, layers))
     dtype = target.dtype
     if config.method == "draft_model":
-        assert config.model is not None  # the config has seen to it
-        small = load_model(resolve_model(config.model), dtype=dtype, device=device)
+        small = _load_draft_model(config, dtype, device)
         if small.config.vocab_size != target.config.vocab_size:
             raise ValueError(
                 f"the draft model {str(config.model)!r} has a vocabulary of "
@@ -69,7 +71,9 @@ def prepare_drafter(
                 f"{target.config.vocab_size}: choose one that was made for the same tokenizer"
             )
         backend = _backend(attention_backend, small, device)
-        return Drafting(small.config, lambda forward, cache: _draft_model(small, cache, backend))
+        return Drafting(
+            small.config, lambda forward, cache: _draft_model(small, cache, backend, max_model_len)
+        )
     file = Path(config.model) if config.model is not None else find_draft_head(path)
     if file is None:
         raise ValueError(
@@ -109,6 +113,22 @@ def _backend(name: str, model: Transformer, device: torch.device) -> AttentionBa
     return select_backend(name, device=device, dtype=dtype, needs_window=needs_window)
 
 
-def _draft_model(small: Transformer, cache: KVCache | None, backend: AttentionBackend) -> Drafter:
+def _load_draft_model(
+    config: SpeculativeConfig, dtype: torch.dtype, device: torch.device
+) -> Transformer:
+    assert config.model is not None  # the config has seen to it
+    path = resolve_model(config.model)
+    try:
+        choose_quantization(None, load_config(path).quantization, dtype, device, compile=False)
+    except ValueError as error:
+        raise ValueError(f"the draft model {str(config.model)!r}: {error}") from error
+    return load_model(path, dtype=dtype, device=device)
+
+
+def _draft_model(
+    small: Transformer, cache: KVCache | None, backend: AttentionBackend, max_model_len: int
+) -> Drafter:
     assert cache is not None
-    return DraftModelDrafter(Forward(small, cache, backend), small.config.vocab_size)
+    # Positions are the target's, and may lie beyond those that the small model was trained for.
+    forward = Forward(small, cache, backend, max_model_len=max_model_len)
+    return DraftModelDrafter(forward, small.config.vocab_size)

@@ -1,6 +1,6 @@
 """What people pass to `LLM.generate`, in all its forms, as lists."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from minillm_serve.core import RequestRefused, SamplingParams
@@ -84,11 +84,22 @@ def one_salt_each(salt: str | Sequence[str | None] | None, count: int) -> list[s
     return list(salt)
 
 
-def chat_ids(tokenizer: Any, messages: Sequence[Message], model: str) -> list[int]:
+def chat_ids(
+    tokenizer: Any,
+    messages: Sequence[Message],
+    model: str,
+    check: Callable[[str], None] = lambda text: None,
+) -> list[int]:
     """Ids of a conversation in a tokenizer's chat template, up to the assistant's turn.
 
+    Args:
+        tokenizer: transformers' tokenizer.
+        messages: the conversation.
+        model: its name, for errors.
+        check: looks at the text before it is cut into tokens, and may raise.
+
     Raises:
-        ValueError: no messages, or no chat template; `model` says whose.
+        ValueError: no messages, or no chat template.
     """
     if not messages:
         raise ValueError("messages is empty: give at least one message")
@@ -100,8 +111,9 @@ def chat_ids(tokenizer: Any, messages: Sequence[Message], model: str) -> list[in
             )
     if not getattr(tokenizer, "chat_template", None):
         raise ValueError(f"{model} has no chat template: use generate()")
-    # The template writes the special tokens itself; the tokenizer must not add them again.
     text = tokenizer.apply_chat_template(
         [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
     )
+    check(text)
+    # The template writes the special tokens itself; the tokenizer must not add them again.
     return list(tokenizer.encode(text, add_special_tokens=False))

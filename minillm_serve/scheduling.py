@@ -18,7 +18,7 @@ from minillm_serve.core import (
     SwapSpace,
 )
 from minillm_serve.models.config import ModelConfig
-from minillm_serve.runtime.sizing import check_swap_space, kv_block_bytes
+from minillm_serve.runtime.sizing import check_swap_space
 from minillm_serve.sim.shapes import ModelShape
 
 SCHEDULERS = ("continuous", "static", "dynamic")
@@ -87,14 +87,13 @@ class Scheduling:
         return partial(fixed, policy=policy, max_queue_delay=self.max_queue_delay)
 
     def make_swap_space(
-        self, config: ModelConfig, *, block_size: int, dtype_bytes: float, device: torch.device
+        self, config: ModelConfig, *, block_bytes: int, device: torch.device
     ) -> SwapSpace | None:
         """Gives out what `swap_space` holds; None if it is not to be used.
 
         Args:
             config: of the model.
-            block_size: tokens a block (P).
-            dtype_bytes: bytes of one cached number, see `sizing.KVBudget`.
+            block_bytes: of a block in all caches, a drafter's among them.
             device: that the engine runs on.
 
         Raises:
@@ -102,24 +101,23 @@ class Scheduling:
         """
         if not self.swap_space or self.preemption == "recompute":
             return None
-        size = kv_block_bytes(config, block_size=block_size, dtype_bytes=dtype_bytes)
-        if self.swap_space < size:
+        if self.swap_space < block_bytes:
             raise ValueError(
-                f"swap_space={self.swap_space} bytes holds no block: one takes {size} bytes; raise "
-                "it, or leave it at 0 so that nothing is swapped"
+                f"swap_space={self.swap_space} bytes holds no block: one takes {block_bytes} "
+                "bytes; raise it, or leave it at 0 so that nothing is swapped"
             )
         check_swap_space(self.swap_space)
         if self.preemption == "swap":
-            return SwapSpace(self.swap_space // size)
+            return SwapSpace(self.swap_space // block_bytes)
         shape = ModelShape.from_model_config(config)
         cost = RecoveryCost(
             flops_per_token=2 * shape.matmul_parameters,
             flops_per_pair=4 * shape.num_layers * shape.num_heads * shape.head_dim,
             flops_s=FLOPS_S[device.type],
-            block_bytes=size,
+            block_bytes=block_bytes,
             host_bytes_s=HOST_BYTES_S[device.type],
         )
-        return SwapSpace(self.swap_space // size, cost.swap_is_cheaper)
+        return SwapSpace(self.swap_space // block_bytes, cost.swap_is_cheaper)
 
 
 def _choose(name: str, value: str, known: Iterable[str]) -> None:

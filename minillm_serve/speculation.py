@@ -9,6 +9,8 @@ from typing import Any
 METHODS = ("auto", "ngram", "eagle", "early_exit", "draft_model")
 #: Verifying more drafts than this at once has never paid anywhere.
 MOST_DRAFTS = 16
+#: The most and the fewest tokens that are looked up, unless it is said how many.
+LOOKUP_MAX, LOOKUP_MIN = 4, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +33,9 @@ class SpeculativeConfig:
         adaptive: draft fewer, or none, where more would cost more than they bring, by the drafts
             that were right so far and by what steps take on this machine, which is measured when
             the engine starts. False drafts `num_speculative_tokens` always.
-        prompt_lookup_max: for "ngram" and "auto", the most tokens to look for, tried first.
-        prompt_lookup_min: the fewest.
+        prompt_lookup_max: for "ngram" and "auto", the most tokens to look for, tried first; by
+            default 4.
+        prompt_lookup_min: the fewest; by default 2.
         draft_layers: for "early_exit", how many layers; by default a share of all.
 
     Raises:
@@ -43,8 +46,8 @@ class SpeculativeConfig:
     num_speculative_tokens: int = 5
     model: str | Path | None = None
     adaptive: bool = True
-    prompt_lookup_max: int = 4
-    prompt_lookup_min: int = 2
+    prompt_lookup_max: int | None = None
+    prompt_lookup_min: int | None = None
     draft_layers: int | None = None
 
     def __post_init__(self) -> None:
@@ -53,8 +56,10 @@ class SpeculativeConfig:
                 f"speculative_config has the method {self.method!r}: choose from {list(METHODS)}"
             )
         self._check("num_speculative_tokens", 1, MOST_DRAFTS)
-        self._check("prompt_lookup_min", 1, 64)
-        self._check("prompt_lookup_max", self.prompt_lookup_min, 64)
+        if self.prompt_lookup_min is not None:
+            self._check("prompt_lookup_min", 1, 64)
+        if self.prompt_lookup_max is not None:
+            self._check("prompt_lookup_max", self.lookup[1], 64)
         if self.draft_layers is not None:
             self._check("draft_layers", 1, None)
         if not isinstance(self.adaptive, bool):
@@ -64,12 +69,23 @@ class SpeculativeConfig:
                 "speculative_config has the method 'draft_model' and no model: name a smaller one "
                 "of the same vocabulary"
             )
-        for name, method in (("draft_layers", "early_exit"), ("model", "draft_model or eagle")):
+        for name, method in (
+            ("draft_layers", "early_exit"),
+            ("model", "draft_model or eagle"),
+            ("prompt_lookup_max", "ngram or auto"),
+            ("prompt_lookup_min", "ngram or auto"),
+        ):
             if getattr(self, name) is not None and self.method not in method:
                 raise ValueError(
                     f"{name}={getattr(self, name)!r} is for the method {method}, not "
                     f"{self.method}: leave it out"
                 )
+
+    @property
+    def lookup(self) -> tuple[int, int]:
+        """The most and the fewest tokens to look for."""
+        fewest = self.prompt_lookup_min or LOOKUP_MIN
+        return self.prompt_lookup_max or max(LOOKUP_MAX, fewest), fewest
 
     @classmethod
     def of(

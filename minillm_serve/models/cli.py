@@ -88,10 +88,16 @@ def _path(name: str, embedded: Models) -> Path:
 def _quantize(name: str, target: Path, scheme: str) -> Path:
     import torch  # only here: the other commands answer at once
 
-    from minillm_serve.models.loader import load_model
+    from minillm_serve.models.loader import load_config, load_model
     from minillm_serve.models.quantized_file import save_quantized
 
     source = resolve_model(name, quantization=scheme)
+    saved = load_config(source).quantization
+    if saved not in (None, scheme):
+        raise ModelError(
+            f"{name} was saved in {saved} and cannot be had in {scheme}: start from the model that "
+            "is not quantized."
+        )
     cpu = torch.device("cpu")
     model = load_model(source, dtype=torch.float32, device=cpu, quantization=scheme)
     save_quantized(model, source, target, scheme)

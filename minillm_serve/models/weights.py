@@ -17,9 +17,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from minillm_serve.models.config import ModelConfig
 from minillm_serve.models.errors import ModelError
 from minillm_serve.models.layers import Embedding, Linear, Quantizable
-from minillm_serve.models.quantized import quantize
+from minillm_serve.models.quantized import GROUP, quantize
 from minillm_serve.models.transformer import Attention, DecoderLayer, Transformer
 
 HEAD = "lm_head.weight"
@@ -188,6 +189,28 @@ def num_weights(directory: Path) -> int:
         tensor.get_shape() for file in weight_files(directory) for _, tensor in _tensors(file)
     )
     return sum(map(math.prod, shapes))
+
+
+def weight_bytes(
+    num_weights: int, config: ModelConfig, *, dtype: torch.dtype, quantization: str | None
+) -> float:
+    """Bytes that a checkpoint's weights take once they are loaded, norms and steps left aside.
+
+    Args:
+        num_weights: numbers that the checkpoint holds.
+        config: of the model.
+        dtype: that is computed in.
+        quantization: what floats are quantized in while they are read, if in anything.
+    """
+    if config.quantization is not None:
+        return num_weights  # codes, and they stay as they are
+    if quantization is None:
+        return num_weights * dtype.itemsize
+    if quantization == "int8":
+        return num_weights
+    # The embedding and the output head have 8 bits, all others 4 and a share of two float16.
+    ends = config.vocab_size * config.hidden_size * (1 if config.tie_word_embeddings else 2)
+    return ends + (num_weights - ends) * (4 / 8 + 2 * 2 / GROUP)
 
 
 def _same(head: Tensor, embedding: Embedding) -> bool:

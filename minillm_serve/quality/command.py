@@ -8,7 +8,7 @@ from typing import Any
 
 from minillm_serve.cli_options import parse_bytes
 from minillm_serve.models.schemes import SCHEMES
-from minillm_serve.quality.measure import Plan, Setting, engine, measure_all
+from minillm_serve.quality.measure import Plan, Setting, check_settings, engine, measure_all
 from minillm_serve.quality.studies import Studies
 from minillm_serve.quality.table import kinds_table, table
 from minillm_serve.quality.tasks import read_text
@@ -26,6 +26,9 @@ USUAL = (
     Setting("int8", "int4"),
 )
 GRIDS = (Grid(4, 32), Grid(4, 64), Grid(3, 64))
+#: Options that studies have no use for.
+NO_STUDY = ("kv_cache_dtype", "quantization", "text_tokens", "prompts", "answer_tokens", "memory",
+            "context")  # fmt: skip
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,8 +36,9 @@ def main(argv: Sequence[str]) -> int:
 
     Raises:
         ValueError: an option is not usable.
+        SystemExit: the options do not go together.
     """
-    options = _parser().parse_args(argv)
+    options = _parse(argv)
     quick, text = options.quick, read_text(options.text)
     plan = Plan(
         text,
@@ -45,10 +49,12 @@ def main(argv: Sequence[str]) -> int:
         context=options.context,
     )
     common = {"dtype": options.dtype, "device": options.device}
+    asked = [] if options.studies else settings(options)
+    check_settings(options.model, asked, **common)
     if options.studies:
         records = _study(options.model, plan, 64 if quick else options.study_tokens, common)
     else:
-        records = iter([_measure(options.model, plan, settings(options), common)])
+        records = iter([_measure(options.model, plan, asked, common)])
     for record in records:  # whatever is there if it is stopped half-way
         if options.output:
             options.output.parent.mkdir(parents=True, exist_ok=True)
@@ -56,6 +62,20 @@ def main(argv: Sequence[str]) -> int:
     if options.output:
         print(f"written to {options.output}")
     return 0
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.studies:
+        given = [name for name in NO_STUDY if getattr(options, name) != parser.get_default(name)]
+        if given:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            parser.error(f"{names} with --studies, which have no use for it: leave it out")
+        if options.dtype not in ("auto", "float32"):
+            parser.error(f"--dtype {options.dtype} with --studies, which compute in float32")
+        options.dtype = "float32"
+    return options
 
 
 def _parser() -> argparse.ArgumentParser:

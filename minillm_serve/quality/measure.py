@@ -7,9 +7,13 @@ from typing import Any
 
 from minillm_serve.core import SamplingParams
 from minillm_serve.llm import LLM
+from minillm_serve.models.loader import load_config
+from minillm_serve.models.quantize import choose_quantization
+from minillm_serve.models.resolve import resolve_model
 from minillm_serve.quality.losses import Losses, compare
 from minillm_serve.quality.reading import Reader, Reading
 from minillm_serve.quality.tasks import as_prompts, questions
+from minillm_serve.runtime.device import choose_device, choose_dtype
 from minillm_serve.runtime.torch_executor import TorchExecutor
 
 #: Least tokens of a text: with fewer, single words decide.
@@ -233,6 +237,29 @@ def engine(model: str, setting: Setting, **options: Any) -> LLM:
         quantization=setting.quantization,
         **{"num_blocks": 1024, "prefix_cache": None, **options},
     )
+
+
+def check_settings(model: str, settings: Sequence[Setting], *, dtype: str, device: str) -> None:
+    """Refuses what could not be measured, before anything is.
+
+    Args:
+        model: see `LLM`.
+        settings: to be measured beside the model as it is.
+        dtype: see `LLM`.
+        device: see `LLM`.
+
+    Raises:
+        ValueError: naming what does not go together, and the remedy.
+    """
+    where, config = choose_device(device), load_config(resolve_model(model))
+    kind = choose_dtype(dtype, config.torch_dtype, where)
+    if config.quantization is not None:
+        raise ValueError(
+            f"model={model!r} was saved in {config.quantization}, and it is to be compared with "
+            "itself in floats: give the model that is not quantized"
+        )
+    for setting in settings:
+        choose_quantization(setting.quantization, None, kind, where, compile=False)
 
 
 def measure_all(

@@ -149,24 +149,22 @@ def share_kv_memory(
     return int(memory * own / (own + other))
 
 
-def check_fits(
-    config: ModelConfig,
-    *,
-    num_blocks: int,
-    block_size: int,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> None:
+def check_fits(num_blocks: int, *, block_size: int, block_bytes: int, device: torch.device) -> None:
     """Refuses a pool that this machine has no memory for.
 
     (A CPU's would be granted, since memory is mapped when it is written, and the system would kill
     the process in the middle of an answer.)
 
+    Args:
+        num_blocks: blocks in the pool.
+        block_size: tokens a block (P).
+        block_bytes: of a block in all caches, a drafter's among them.
+        device: where they go.
+
     Raises:
         ValueError: saying how much is wanted and how much is free.
     """
-    dtype_bytes = bytes_per_number(dtype, config.head_dim)
-    wanted = num_blocks * kv_block_bytes(config, block_size=block_size, dtype_bytes=dtype_bytes)
+    wanted = num_blocks * block_bytes
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _free_host_memory()
     if wanted > free:
         raise ValueError(
@@ -189,17 +187,21 @@ def check_swap_space(swap_space: int) -> None:
         )
 
 
-def check_weights_fit(num_weights: int, *, dtype: torch.dtype, device: torch.device) -> None:
+def check_weights_fit(wanted: float, *, kept_as: str, device: torch.device) -> None:
     """Refuses a model whose weights this machine has no memory for, before they are read.
+
+    Args:
+        wanted: bytes of them.
+        kept_as: what they are kept in.
+        device: where they go.
 
     Raises:
         ValueError: saying how much is wanted and how much is free.
     """
-    wanted = num_weights * dtype.itemsize
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _free_host_memory()
     if wanted > free:
         raise ValueError(
-            f"the model's weights take {wanted / GIB:.1f} GiB as {str(dtype)[6:]}, but "
+            f"the model's weights take {wanted / GIB:.1f} GiB as {kept_as}, but "
             f"{free / GIB:.1f} GiB are free: choose a smaller model, a dtype of fewer bytes, or "
             "end what else takes memory"
         )

@@ -14,7 +14,7 @@ from minillm_serve.async_llm import Answers
 from minillm_serve.collector import Collector
 from minillm_serve.engine_loop import EngineDead
 from minillm_serve.outputs import CompletionDelta, CompletionOutput, RequestOutput
-from minillm_serve.server.connection import in_time, send_json, while_connected
+from minillm_serve.server.connection import in_time, send_whole, while_connected
 from minillm_serve.server.errors import ApiError, internal
 from minillm_serve.server.guard import request_id_of
 from minillm_serve.server.schema.base import Reply
@@ -107,7 +107,7 @@ class Answering(Response):
             except EngineDead:
                 raise self._service.dead() from None
             body = await self._write(lambda: self._job.whole(answers.outputs()).json_bytes())
-        await send_json(send, body)
+        await send_whole(send, Response(body, media_type="application/json"))
 
     async def _stream(self, scope: Scope, answers: Answers, send: Send) -> None:
         stream = EventStream(send)

@@ -3,16 +3,18 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jinja2 import TemplateError
 
+from minillm_serve import prompts
 from minillm_serve.async_llm import Answers
 from minillm_serve.collector import Collector
 from minillm_serve.outputs import CompletionDelta, RequestOutput
 from minillm_serve.server.answering import Job, as_delta
 from minillm_serve.server.errors import invalid
+from minillm_serve.server.limits import check_logprobs_total
 from minillm_serve.server.logprobs import chat_logprobs, prompt_logprobs
 from minillm_serve.server.schema.base import Reply
 from minillm_serve.server.schema.chat import (
@@ -31,15 +33,26 @@ from minillm_serve.server.token_text import TokensOfAnswer
 from minillm_serve.server.usage import UsageInChunks, usage_of
 
 
-async def chat_ids(service: Service, messages: Sequence[ChatMessage]) -> list[int]:
+async def chat_ids(
+    service: Service,
+    messages: Sequence[ChatMessage],
+    check: Callable[[str], None] = lambda text: None,
+) -> list[int]:
     """Ids of a conversation in the model's template, which may take a while: in a thread.
+
+    Args:
+        service: whose model.
+        messages: the conversation.
+        check: looks at the text before it is cut into tokens, and may raise.
 
     Raises:
         ApiError: 400: the model has no template, or it does not take such a conversation.
     """
+    llm = service.engine.llm
     turns = [{"role": message.role, "content": message.content} for message in messages]
     try:
-        return await asyncio.to_thread(service.engine.llm.chat_prompt, turns)
+        name = llm.model_path.name
+        return await asyncio.to_thread(prompts.chat_ids, llm.tokenizer, turns, name, check)
     except (TemplateError, ValueError) as error:
         raise invalid(f"messages: {error}"[:500], "messages") from None
 
@@ -73,9 +86,18 @@ class ChatJob(Job):
 
     async def ask(self) -> Answers:
         """See `Job.ask`."""
-        ids = await chat_ids(self._service, self._body.messages)
-        self._service.check_room(self._body, len(ids), "messages")
-        return await self._service.open([ids], self._params, self._body)
+        service, body = self._service, self._body
+        ids = await chat_ids(
+            service, body.messages, lambda text: service.check_text(body, text, "messages")
+        )
+        service.check_room(body, len(ids), "messages")
+        check_logprobs_total(
+            self._params,
+            [len(ids)],
+            max_len=service.max_len,
+            most=service.settings.max_logprobs_total,
+        )
+        return await service.open([ids], self._params, body)
 
     def whole(self, outputs: Sequence[RequestOutput]) -> Reply:
         """See `Job.whole`."""

@@ -12,6 +12,7 @@ from minillm_serve.collector import Collector
 from minillm_serve.core.logprobs import TokenLogprobs
 from minillm_serve.outputs import CompletionDelta, RequestOutput
 from minillm_serve.server.answering import Job, as_delta
+from minillm_serve.server.limits import check_logprobs_total
 from minillm_serve.server.logprobs import completion_logprobs, prompt_logprobs
 from minillm_serve.server.schema.base import Reply
 from minillm_serve.server.schema.completions import (
@@ -44,8 +45,8 @@ class CompletionJob(Job):
         self._service = service
         self._body = body
         self._params = body.params()
-        told = self._params.prompt_logprobs is not None or not body.stream
-        self.is_long = told and (body.logprobs is not None or body.prompt_logprobs is not None)
+        has_logprobs = body.logprobs is not None or body.prompt_logprobs is not None
+        self.is_long = body.echo or (has_logprobs and not body.stream)
         self._head: dict[str, Any] = {
             "id": f"cmpl-{uuid.uuid4().hex}",
             "created": int(time.time()),
@@ -61,6 +62,13 @@ class CompletionJob(Job):
         self._prompts = await asyncio.to_thread(self._encode)
         for ids in self._prompts:
             self._service.check_room(self._body, len(ids), "prompt")
+        check_logprobs_total(
+            self._params,
+            [len(ids) for ids in self._prompts],
+            max_len=self._service.max_len,
+            most=self._service.settings.max_logprobs_total,
+            times=self._params.n,
+        )
         return await self._service.open(self._prompts, self._params, self._body)
 
     def whole(self, outputs: Sequence[RequestOutput]) -> Reply:
@@ -92,6 +100,9 @@ class CompletionJob(Job):
         return [Completion(**self._head, choices=[], usage=usage_of(outputs))]
 
     def _encode(self) -> list[list[int]]:
+        for prompt in self._body.prompt:
+            if isinstance(prompt, str):
+                self._service.check_text(self._body, prompt, "prompt")
         encode = self._service.engine.llm.tokenizer.encode
         return [encode(p) if isinstance(p, str) else p for p in self._body.prompt]
 

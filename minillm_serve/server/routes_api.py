@@ -7,6 +7,7 @@ from minillm_serve.server.answering import Answering
 from minillm_serve.server.body import read_body
 from minillm_serve.server.chat import ChatJob
 from minillm_serve.server.completions import CompletionJob
+from minillm_serve.server.connection import InPieces
 from minillm_serve.server.openapi import errors, takes
 from minillm_serve.server.schema.chat import ChatCompletion, ChatRequest
 from minillm_serve.server.schema.completions import Completion, CompletionRequest
@@ -63,7 +64,8 @@ def add_api_routes(app: FastAPI, service: Service) -> None:
     )
     async def tokens(request: Request) -> Response:
         """Cuts a text or a conversation into tokens."""
-        return _json(await tokenize(service, await read_body(request, TokenizeRequest, settings)))
+        body = await read_body(request, TokenizeRequest, settings)
+        return InPieces(await tokenize(service, body), settings.read_seconds)
 
     @app.post(
         "/detokenize",
@@ -74,7 +76,7 @@ def add_api_routes(app: FastAPI, service: Service) -> None:
     async def text(request: Request) -> Response:
         """Puts tokens together to a text."""
         body = await read_body(request, DetokenizeRequest, settings)
-        return _json(await detokenize(service, body))
+        return InPieces(await detokenize(service, body), settings.read_seconds)
 
     @app.get("/v1/models", response_model=None, responses={200: {"model": ModelList}})
     async def models() -> Response:
@@ -102,5 +104,5 @@ def _card(service: Service, name: str) -> ModelCard:
     )
 
 
-def _json(reply: Completion | TokenizeReply | DetokenizeReply | ModelList | ModelCard) -> Response:
+def _json(reply: ModelList | ModelCard) -> Response:
     return Response(reply.json_bytes(), media_type="application/json")

@@ -4,6 +4,7 @@ from fastapi import FastAPI
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 import minillm_serve
+from minillm_serve.server.connection import InPieces
 from minillm_serve.server.metrics import Metrics
 from minillm_serve.server.service import Service
 
@@ -29,7 +30,8 @@ def add_ops_routes(app: FastAPI, service: Service, metrics: Metrics) -> None:
     @app.get("/metrics", response_model=None, response_class=PlainTextResponse)
     async def figures() -> Response:
         """Prometheus' text format."""
-        return metrics.response()
+        whole = metrics.response()
+        return InPieces(bytes(whole.body), service.settings.read_seconds, whole.media_type)
 
 
 def _state(service: Service, problem: str | None) -> Response:

@@ -4,11 +4,13 @@ import asyncio
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 
+from minillm_serve.server.closing import Closing
 from minillm_serve.server.connection import Connection
 from minillm_serve.server.service import Service
 
@@ -82,8 +84,9 @@ class Server(uvicorn.Server):
         self._watching: asyncio.Task[None] | None = None
         settings = self._service.settings
         config = uvicorn.Config(
-            app,
-            http=Connection,  # of h11, whose limit on headers is what is set here
+            Closing(app),
+            # Of h11, whose limit on headers is what is set here.
+            http=partial(Connection, settings=settings),  # type: ignore[arg-type]
             ws="none",
             lifespan="on",
             h11_max_incomplete_event_size=settings.max_header_bytes + 2**12,  # the request line

@@ -15,6 +15,7 @@ from minillm_serve.engine_loop import EngineDead
 from minillm_serve.outputs import CompletionDelta
 from minillm_serve.runtime.sampling.sampler import FAULTS
 from minillm_serve.server.errors import SERVER, ApiError, invalid, param_of, unavailable
+from minillm_serve.server.limits import check_fits_queue, check_priority
 from minillm_serve.server.schema.sampling import SamplingFields
 from minillm_serve.server.settings import ServerSettings
 from minillm_serve.text.vocabulary import Vocabulary
@@ -88,17 +89,18 @@ class Service:
         Raises:
             ApiError: 400, naming both and the limit.
         """
-        limit, asked = self.max_len, body.asked_tokens
-        if num_prompt_tokens + (asked or 1) <= limit:
-            return
-        answer = "1 or more" if asked is None else str(asked)
-        raise invalid(
-            f"This model's maximum context length is {limit} tokens. However, you requested "
-            f"{num_prompt_tokens + (asked or 1)} tokens ({num_prompt_tokens} in the {field}, "
-            f"{answer} for the answer). Shorten one of them.",
-            field,
-            "context_length_exceeded",
-        )
+        if num_prompt_tokens + (body.asked_tokens or 1) > self.max_len:
+            raise self._too_long(body, num_prompt_tokens, field)
+
+    def check_text(self, body: SamplingFields, text: str, field: str) -> None:
+        """Whether the context may hold a text, by its length: to cut it into tokens takes long.
+
+        Raises:
+            ApiError: 400, as from `check_room`.
+        """
+        least = self.vocabulary.least_tokens(text)
+        if least > self.max_len:
+            raise self._too_long(body, least, field, about="at least ")
 
     @asynccontextmanager
     async def under_way(self) -> AsyncIterator[None]:
@@ -130,7 +132,7 @@ class Service:
         Raises:
             ApiError: 400 refused, 429 too many wait, 503 the engine is not well.
         """
-        self._check_fits_queue(len(prompts), params.n)
+        check_priority(self.engine.llm, body.priority)
         number = uuid.uuid4().hex
         try:
             asked = [
@@ -144,6 +146,7 @@ class Service:
                 )
                 for index, ids in enumerate(prompts)
             ]
+            check_fits_queue(self.engine.llm, [request for request, _ in asked])
             names = [request.request_id for request, _ in asked]
             with self.tracing.asking(names) if self.tracing is not None else nullcontext():
                 return await self.engine.open(asked)
@@ -223,12 +226,15 @@ class Service:
         """Ends the waiting of `drain`. A signal handler may call it."""
         self._in_a_hurry = True
 
-    def _check_fits_queue(self, num_prompts: int, n: int) -> None:
-        """A list that is longer than the queue would be refused for ever: let its sender know."""
-        limit = self.engine.llm.max_num_waiting
-        if limit is not None and (num_prompts - 1) * n >= limit:
-            raise invalid(
-                f"{num_prompts} prompts with n={n}: only {limit} may wait here; send fewer at a "
-                "time",
-                "prompt",
-            )
+    def _too_long(
+        self, body: SamplingFields, num_prompt_tokens: int, field: str, about: str = ""
+    ) -> ApiError:
+        asked = body.asked_tokens
+        answer = "1 or more" if asked is None else str(asked)
+        return invalid(
+            f"This model's maximum context length is {self.max_len} tokens. However, you requested "
+            f"{about}{num_prompt_tokens + (asked or 1)} tokens ({about}{num_prompt_tokens} in the "
+            f"{field}, {answer} for the answer). Shorten one of them.",
+            field,
+            "context_length_exceeded",
+        )

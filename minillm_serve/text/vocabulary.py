@@ -1,8 +1,10 @@
 """What a tokenizer's decoder is made of, read once."""
 
 import json
+from functools import cached_property
 from typing import Any, Protocol
 
+from minillm_serve.text.bound import TokenBound, read_bound
 from minillm_serve.text.chain import Chain, Piece, Spec, build_chain, token_bytes
 from minillm_serve.text.windowed import Decoder, WindowedDecoding
 
@@ -67,6 +69,17 @@ class Vocabulary:
         return self._tokenizer.decode(
             [token_id], skip_special_tokens=False, clean_up_tokenization_spaces=False
         ).encode()
+
+    def least_tokens(self, text: str) -> int:
+        """Tokens that a text comes to at least, told far sooner than it is cut into them.
+
+        0 if nobody knows.
+        """
+        return self._bound.least(text) if self._bound is not None else 0
+
+    @cached_property
+    def _bound(self) -> TokenBound | None:
+        return read_bound(self._backend) if self.understood else None
 
     def _read(self) -> bool:
         decoder = self._backend.decoder

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.timeout(480)]
 
 #: One of each kind of page runs in every test, the others in `make test-full`: all their cells run
 #: in `make test` as well, without a browser.
-ALWAYS = ("01", "03", "08", "10")
+ALWAYS = ("01", "08", "10")
 CHAPTERS = sorted(path.name for path in (REPOSITORY / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 
 PICTURE = """e => (e.querySelector('img') ?? e.querySelector('.mls-picture svg'))?.outerHTML

@@ -38,8 +38,8 @@ def test_a_row_says_what_is_bought_and_what_it_costs() -> None:
               enumerate(VARIANTS, start=1)}  # fmt: skip
     lines = fewer_bits.rows(speeds, record)
     assert [line[0] for line in lines] == [variant.name for variant in VARIANTS]
-    assert lines[0][2:] == ["20.0 ms", "1.00x", "100 tokens/s", "1.00x", ""]
-    assert lines[3][2:6] == ["5.0 ms", "4.00x", "400 tokens/s", "4.00x"]
+    assert lines[0][2:] == ["20.0", "1.00", "100", "1.00", ""]
+    assert lines[3][2:6] == ["5.0", "4.00", "400", "4.00"]
     people = [int(line[1].split()[0]) for line in lines]
     assert min(people[1:]) > people[0]
     assert all(line[6].endswith("%") for line in lines[1:])

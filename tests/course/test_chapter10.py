@@ -1,6 +1,7 @@
 """Chapter 10 without a server: readings, the rush, and what is drawn of them."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -69,6 +70,15 @@ def test_the_panels_are_drawn_from_any_number_of_points(count):
         assert "4 questions a second" in panels.describe(seen[-1])
 
 
+def test_the_panels_mark_where_the_load_changes():
+    seen = [replace(point, rate=2.0 if point.at <= 3 else 8.0) for point in points(8)]
+    axes = panels.draw(seen, 8.0).axes
+    for ax in axes:
+        dotted = [line.get_xdata()[0] for line in ax.lines if line.get_linestyle() == ":"]
+        assert dotted == [3.0]
+    assert [[text.get_text() for text in ax.texts] for ax in axes[2:]] == [[" 8/s"], [" 8/s"]]
+
+
 def test_a_rush_is_the_same_each_time_and_louder_only_while_it_lasts():
     calm, loud = burst.rush(times=1.0), burst.rush(times=10.0)
     assert loud == burst.rush(times=10.0)
@@ -121,7 +131,7 @@ def test_the_doors_are_drawn_with_their_shares(served):
     assert len(said) == len(doors.DOORS)
 
 
-def test_the_experiment_says_what_it_shows_and_asks_what_it_can_answer():
+def test_the_experiment_says_what_it_shows_and_asks_what_it_can_answer(served):
     experiment = doors.experiment()
     assert experiment.error is None
     before = experiment.describe()
@@ -129,6 +139,9 @@ def test_the_experiment_says_what_it_shows_and_asks_what_it_can_answer():
     assert experiment.error is None
     assert experiment.describe() != before
     answer = experiment.predict.right_answer(experiment.values())
+    late = served["everybody"]
+    quiet = [name != burst.LOUD for name in late.rush.tenants]
+    assert answer == round(100 * late.in_time[quiet].mean())  # the three together
     assert 0 < answer < 50
 
 

@@ -42,11 +42,13 @@ def serving(tiny):
 def test_a_crowd_is_served_or_told_when_to_come_again_and_the_metrics_agree(serving):
     before = read(serving.url)
     crowd = Crowd(serving.url, "tiny", PROMPTS, max_tokens=20, rate=400.0)
-    visits = crowd.ask_for(0.6)
+    visits = []
+    while len(visits) <= 10:  # on a busy machine fewer come than should
+        visits = [*visits, *crowd.ask_for(0.6)]
     span = Span(before, read(serving.url))
     served = [visit for visit in visits if visit.status == 200]
     refused = [visit for visit in visits if visit.status == 429]
-    assert len(served) + len(refused) == len(visits) > 10
+    assert len(served) + len(refused) == len(visits)
     assert served
     assert refused
     assert all(visit.retry_after >= 1 for visit in refused)

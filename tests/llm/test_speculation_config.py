@@ -4,6 +4,9 @@ import pytest
 
 from minillm_serve import SamplingParams
 from minillm_serve.core import AdaptiveLengths, FixedLengths, SpecStats
+from minillm_serve.models.cli import main
+from minillm_serve.runtime.attention.torch_backend import TorchAttention
+from minillm_serve.runtime.sizing import _free_host_memory as free_memory
 from minillm_serve.runtime.spec.accept import accept
 from minillm_serve.runtime.spec.ngram import NgramDrafter
 from minillm_serve.speculation import SpeculativeConfig
@@ -48,6 +51,8 @@ def test_what_is_no_config_is_refused_with_what_would_be_one(make_llm, given, me
         ("early_exit", "draft_layers", 0, "expected a whole number from 1 on"),
         ("early_exit", "draft_layers", 4, "this model has 3 layers"),
         ("early_exit", "model", "x", "is for the method draft_model or eagle, not early_exit"),
+        ("eagle", "prompt_lookup_max", 4, "is for the method ngram or auto, not eagle: leave"),
+        ("early_exit", "prompt_lookup_min", 2, "is for the method ngram or auto, not early_exit"),
     ],
 )
 def test_a_wrong_value_is_named_with_the_right_ones(make_llm, method, name, value, message):
@@ -88,6 +93,45 @@ def test_a_draft_model_of_another_vocabulary_is_refused(make_llm, tmp_path):
         make_llm(speculative_config={"method": "draft_model", "model": other})
 
 
+def test_a_quantized_draft_model_that_cannot_be_computed_so_is_refused_by_name(make_llm, tmp_path):
+    floats, few = save_tiny(tmp_path / "floats", hidden_size=64), str(tmp_path / "few")
+    assert main(["quantize", str(floats), few]) == 0
+    with pytest.raises(ValueError, match=r"draft model '.*few': quantization='int8' with dtype"):
+        make_llm(dtype="float64", speculative_config={"method": "draft_model", "model": few})
+
+
+def test_a_draft_model_made_for_short_texts_has_angles_for_all_positions(
+    make_llm, tmp_path, monkeypatch
+):
+    """On a GPU they stand in a table, beyond whose end there is anything."""
+    lengths = []
+    monkeypatch.setattr(
+        TorchAttention, "rotating_writer", lambda _, frequencies, length: lengths.append(length)
+    )
+    short = save_tiny(tmp_path, max_position_embeddings=32)
+    config = {"method": "draft_model", "model": short, "adaptive": False}
+    make_llm(speculative_config=config, attention_backend="torch", max_model_len=128)
+    assert len(lengths) >= 2
+    assert set(lengths) == {128}
+
+
+def test_a_draft_model_s_blocks_count_among_those_that_must_fit(make_llm, tiny_dir):
+    config = {"method": "draft_model", "model": tiny_dir, "adaptive": False}
+    block = make_llm(num_blocks=1, block_size=512).kv_cache.nbytes
+    # The pool alone would fit; and as much again for the draft model does not.
+    most = int(0.7 * free_memory()) // block
+    with pytest.raises(ValueError, match=f"num_blocks={most} blocks of 512 tokens take"):
+        make_llm(num_blocks=most, block_size=512, speculative_config=config)
+
+
+def test_swap_space_holds_the_draft_model_s_blocks_as_well(make_llm, tiny_dir):
+    config = {"method": "draft_model", "model": tiny_dir, "adaptive": False}
+    llm = make_llm(num_blocks=20, swap_space=100_000, preemption="swap", speculative_config=config)
+    block = llm.kv_cache.nbytes // llm.kv_cache.num_blocks
+    hosts = llm.engine.executor.host_blocks
+    assert [host.nbytes for host in hosts] == [100_000 // (2 * block) * block] * 2
+
+
 @pytest.mark.parametrize(
     "given", ["ngram", {"method": "ngram"}, SpeculativeConfig(method="ngram"), '{"method":"ngram"}']
 )
@@ -108,6 +152,11 @@ def test_a_name_a_mapping_a_config_and_json_say_the_same(given):
 def test_nonsense_on_a_command_line_is_refused(text, message):
     with pytest.raises(ValueError, match=message):
         SpeculativeConfig.parse(text)
+
+
+def test_looking_for_many_tokens_at_least_looks_for_no_fewer_at_most():
+    assert SpeculativeConfig(method="ngram", prompt_lookup_min=5).lookup == (5, 5)
+    assert SpeculativeConfig(method="auto").lookup == (4, 2)
 
 
 def test_none_is_none():

@@ -20,6 +20,7 @@ from minillm_serve.models.quantized_file import FILE, save_quantized
 from minillm_serve.models.resolve import resolve_model
 from minillm_serve.models.tiled import TiledWeight
 from minillm_serve.models.transformer import Transformer
+from minillm_serve.models.weights import num_weights, weight_bytes
 from tests.llm.tiny import save_tiny
 from tests.models.tiny import our_logits, prompt, random_model, save
 
@@ -243,6 +244,30 @@ def test_the_shell_saves_what_an_engine_loads(tmp_path, capsys):
         LLM(tmp_path / "few", quantization="int8")
     with pytest.raises(ValueError, match="float32"):
         LLM(tmp_path / "few", dtype="float64")
+
+
+def test_the_shell_gives_no_checkpoint_another_scheme_s_name(tmp_path, capsys):
+    directory = save_tiny(tmp_path / "floats", **WIDE)
+    few, again = str(tmp_path / "few"), tmp_path / "again"
+    assert main(["quantize", str(directory), few, "--scheme", "int8"]) == 0
+    assert main(["quantize", few, str(again), "--scheme", "int4"]) == 1
+    assert "was saved in int8 and cannot be had in int4: start from" in capsys.readouterr().err
+    assert not again.exists()
+    assert main(["quantize", few, str(again), "--scheme", "int8"]) == 0
+    assert load_config(again).quantization == "int8"
+
+
+@pytest.mark.parametrize("scheme", [None, "int8", "int4"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_what_weights_will_take_is_known_before_they_are_read_b131(scheme, tied, tmp_path):
+    """To within their steps in 8 bits, and norms."""
+    shape = {"hidden_size": 256, "intermediate_size": 512, "vocab_size": 999}
+    save(random_model("llama", tie_word_embeddings=tied, **shape), tmp_path)
+    found = weight_bytes(
+        num_weights(tmp_path), load_config(tmp_path), dtype=torch.float32, quantization=scheme
+    )
+    kept = load(tmp_path, scheme).nbytes
+    assert 0.97 * kept < found <= kept
 
 
 def test_a_checkpoint_is_not_written_over_another(tmp_path):

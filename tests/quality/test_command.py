@@ -1,10 +1,12 @@
 """`minillm-serve quality`: a table, a record, and refusals with a remedy."""
 
 import json
+from typing import NoReturn
 
 import pytest
 
 from minillm_serve.cli import main
+from minillm_serve.quality import command, measure
 from minillm_serve.quality.command import USUAL, _parser, settings
 from minillm_serve.quality.measure import Agreement, Setting, agreed
 from minillm_serve.quality.table import shown_kl
@@ -92,6 +94,52 @@ def test_a_text_that_is_too_short_is_refused(tiny, tmp_path, capsys) -> None:
     file.write_text(" \n")
     assert main(["quality", "--quick", "--model", str(tiny), "--text", str(file)]) == 1
     assert "is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--dtype", "float64"], "quantization='int8' with dtype='float64': on a cpu"),
+        (["--quantization", "none", "int4", "--dtype", "bfloat16"], "computed with in 'float32'"),
+    ],
+)
+def test_b125_a_setting_that_is_not_possible_is_refused_before_the_first_is_measured(
+    tiny, options, said, capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr(measure, "engine", never)
+    assert main(["quality", "--quick", "--device", "cpu", "--model", str(tiny), *options]) == 1
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("studies", [[], ["--studies"]])
+def test_a_model_that_is_quantized_already_is_no_reference(
+    tiny, tmp_path, studies, capsys, monkeypatch
+) -> None:
+    assert main(["models", "quantize", str(tiny), str(tmp_path / "few")]) == 0
+    monkeypatch.setattr(measure, "engine", never)
+    monkeypatch.setattr(command, "engine", never)
+    assert main(["quality", "--quick", "--model", str(tmp_path / "few"), *studies]) == 1
+    assert "was saved in int8, and it is to be compared" in capsys.readouterr().err
+
+
+def never(*arguments: object, **options: object) -> NoReturn:
+    raise AssertionError("an engine is built")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--kv-cache-dtype", "int8"], "--kv-cache-dtype with --studies"),
+        (["--quantization", "int4", "--prompts", "2"], "--quantization, --prompts with --studies"),
+        (["--memory", "2GiB", "--context", "9"], "--memory, --context with --studies"),
+        (["--text-tokens", "99", "--answer-tokens", "9"], "--text-tokens, --answer-tokens with"),
+        (["--dtype", "bfloat16"], "--dtype bfloat16 with --studies, which compute in float32"),
+    ],
+)
+def test_studies_ignore_no_option(options, said, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["quality", "--studies", *options])
+    assert said in capsys.readouterr().err
 
 
 def test_agreement_counts_tokens_up_to_the_first_difference() -> None:

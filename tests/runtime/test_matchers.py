@@ -8,12 +8,21 @@ import numpy as np
 import pytest
 import torch
 
-from minillm_serve.core import Request, SamplingParams, Sequence, StructuredOutputsParams
+from minillm_serve.core import (
+    Request,
+    RequestRefused,
+    SamplingParams,
+    Sequence,
+    StructuredOutputsParams,
+)
+from minillm_serve.runtime.structured import given_up, grammar
 from minillm_serve.runtime.structured.constrain import constrain
+from minillm_serve.runtime.structured.given_up import GivenUp
 from minillm_serve.runtime.structured.grammar import Grammar, GrammarCompiler, pack_ids
 from minillm_serve.runtime.structured.matchers import DEAD_END, TOO_SLOW, Guided, Matchers
 from tests.llm.tiny import tokenizer
 from tests.models.tiny import VOCAB
+from tests.server.running import eventually
 
 A, B, EOS = (*tokenizer().convert_tokens_to_ids(["a", "b"]), 2)
 
@@ -23,15 +32,21 @@ def compiler():
     return GrammarCompiler(tokenizer(), VOCAB, {EOS})
 
 
-def following(compiler, regex="a*b", ids=()):
+def shape(regex):
+    return StructuredOutputsParams(regex=regex)
+
+
+def sequence_of(asked, grammar, ids=()):
     """A sequence with so much output."""
-    shape = StructuredOutputsParams(regex=regex)
-    params = SamplingParams(structured_outputs=shape)
-    grammar = compiler.compile(shape)
+    params = SamplingParams(structured_outputs=asked)
     request = Request(request_id="r", prompt_token_ids=(1,), params=params, grammar=grammar)
     sequence = Sequence(request)
     sequence.token_ids.extend(ids)
     return sequence
+
+
+def following(compiler, regex="a*b", ids=()):
+    return sequence_of(shape(regex), compiler.compile(shape(regex)), ids)
 
 
 def guided(sequence, row=0, has_pending=False):
@@ -74,38 +89,88 @@ def test_a_matcher_lives_as_long_as_its_sequence(compiler):
 class Stuck:
     """In the place of a grammar whose next mask takes for ever: until the test lets it go."""
 
-    def __init__(self, go):
-        self.go = go
+    def __init__(self, go, tried):
+        self.go, self.tried = go, tried
 
     def is_terminated(self):
         return False
 
     def fill_next_token_bitmask(self, bits):
+        self.tried.append(self)
         self.go.wait()
 
 
 class StuckGrammar(Grammar):
-    def __init__(self, go):
-        super().__init__(None, pack_ids([A], VOCAB))
-        self.go = go
+    def __init__(self, go, shape, given_up):
+        super().__init__(None, pack_ids([A], VOCAB), shape, given_up)
+        self.go, self.tried = go, []
 
     def matcher(self):
-        return Stuck(self.go)
+        return Stuck(self.go, self.tried)
+
+
+def stuck(go, given_up, regex="a"):
+    """A sequence whose next mask takes for ever."""
+    return sequence_of(shape(regex), StuckGrammar(go, shape(regex), given_up))
 
 
 def test_whoever_takes_too_long_is_left_behind_and_the_others_go_on(compiler):
     go, matchers = threading.Event(), Matchers(allowance=1.0)
-    params = SamplingParams(structured_outputs=StructuredOutputsParams(regex="a"))
-    stuck, other = (
-        Sequence(Request(request_id="r", prompt_token_ids=(1,), params=params, grammar=grammar))
-        for grammar in [StuckGrammar(go)] * 2
-    )
+    hung = stuck(go, GivenUp())
+    other = Sequence(hung.request)
     first, last = following(compiler), following(compiler, "b")
-    asked = [guided(first, 0), guided(stuck, 1), guided(other, 2), guided(last, 3)]
+    asked = [guided(first, 0), guided(hung, 1), guided(other, 2), guided(last, 3)]
     masks = matchers.masks(asked, [1] * 4)
     assert masks[1:3] == [TOO_SLOW, TOO_SLOW]  # who asks for the same need not try it
     assert (ids_of(masks[0]), ids_of(masks[3])) == ([A, B], [B])
+    assert len(hung.request.grammar.tried) == 1
     go.set()
+
+
+def test_a_step_has_one_deadline_and_leaves_few_behind_however_many_are_slow(monkeypatch):
+    """Who was quick so far comes first; shapes that nobody asked for before have to wait."""
+    monkeypatch.setattr(given_up, "MOST_LEFT", 1)
+    compiler, known, new = GrammarCompiler(tokenizer(), VOCAB, {EOS}), *map(shape, ["a*b", "b"])
+    go, matchers, quick = threading.Event(), Matchers(allowance=0.4), following(compiler)
+    slow = [stuck(go, compiler.given_up, f"a{{{n}}}") for n in range(1, 32)]
+    for sequence in slow:
+        matchers._follow(guided(sequence)).seconds = 0.1
+    asked = [guided(sequence, row) for row, sequence in enumerate([*slow, quick])]
+    masks = matchers.masks(asked, [1] * 32)
+    assert masks[:31] == [TOO_SLOW] * 31
+    assert ids_of(masks[31]) == [A, B]
+    assert sum(len(sequence.request.grammar.tried) for sequence in slow) == 2
+    # No verdict on those that were not tried.
+    assert [sequence.request.grammar.is_too_slow for sequence in slow[1:4]] == [True, False, False]
+    assert ids_of(matchers.masks([guided(quick)], [1])[0]) == [A, B]
+    assert compiler.compile(known) is quick.request.grammar
+    with pytest.raises(RequestRefused, match=r"regex: it was not asked for before.*again\s+later"):
+        compiler.compile(new)
+    go.set()
+    eventually(lambda: not compiler.given_up.is_crowded)
+    assert compiler.compile(new) is not None
+
+
+def test_whoever_has_no_time_left_is_given_up_before_he_is_tried():
+    matchers, hung = Matchers(), stuck(threading.Event(), GivenUp())
+    matchers._follow(guided(hung)).seconds = 3.0
+    assert matchers.masks([guided(hung)], [1]) == [TOO_SLOW]
+    assert not hung.request.grammar.tried
+
+
+def test_a_verdict_is_remembered_longer_than_grammars_are_kept_but_not_without_end(monkeypatch):
+    monkeypatch.setattr(grammar, "MOST_KEPT", 2)
+    monkeypatch.setattr(given_up, "MOST_REMEMBERED", 2)
+    compiler = GrammarCompiler(tokenizer(), VOCAB, {EOS})
+    slow = following(compiler, "a").request
+    slow.grammar.give_up()
+    for number in range(2, 6):
+        compiler.compile(shape(f"a{{{number}}}"))
+    with pytest.raises(RequestRefused, match=r"structured_outputs\.regex: it is too ambiguous"):
+        compiler.compile(slow.params.structured_outputs)
+    for number in range(4, 6):
+        compiler.compile(shape(f"a{{{number}}}")).give_up()
+    assert compiler.compile(slow.params.structured_outputs) is not slow.grammar
 
 
 @dataclass(frozen=True)

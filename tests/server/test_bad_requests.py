@@ -2,6 +2,9 @@
 
 import pytest
 
+from minillm_serve.server.schema.base import parse
+from minillm_serve.server.schema.completions import CompletionRequest
+
 ENDPOINTS = ["/v1/completions", "/v1/chat/completions"]
 ASKS = {
     "/v1/completions": {"prompt": "hello"},
@@ -144,6 +147,29 @@ def test_values_out_of_range_are_refused_by_name_b83_b85_b86_b102(server, path, 
 
 
 @pytest.mark.parametrize("path", ENDPOINTS)
+def test_ids_without_end_are_refused_before_one_is_looked_at_b85_b86(server, path):
+    stops = {"stop_token_ids": [5] * 1024 + ["a"]}
+    biases = {"logit_bias": {"a": 1} | {str(i): 1 for i in range(1024)}}
+    for more in (stops, biases):
+        (name,) = more
+        message = refused(server, path, {**ASKS[path], **more}, name)
+        assert all(part in message for part in (name, "1024", "1025"))
+    assert server.post(path, **ASKS[path], stop_token_ids=[5] * 1024).status_code == 200
+
+
+def test_stop_token_ids_that_come_again_are_left_out_b86():
+    body = parse(CompletionRequest, b'{"prompt": "a", "stop_token_ids": [7, 5, 7, 5]}')
+    assert body.params().stop_token_ids == (7, 5)
+
+
+def test_the_choices_of_an_answer_are_counted_before_they_are_looked_at(server):
+    choice = ["a" * 1024] * 64 + ["\0"]
+    body = {"prompt": "hello", "structured_outputs": {"choice": choice}}
+    message = refused(server, "/v1/completions", body, "structured_outputs")
+    assert "choice has 65537 characters: at most 65536 in all" in message
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("field", ["best_of", "suffix", "tools", "functions", "audio", "x" * 5000])
 def test_fields_that_are_not_supported_are_refused_by_name(server, path, field):
     message = refused(server, path, {**ASKS[path], field: 1}, (field[:200] + "...")[: len(field)])
@@ -234,6 +260,20 @@ def test_in_chats_the_template_counts_as_well_b109(short):
         fits = {**body, name: 32 - num_prompt, "ignore_eos": True}
         reply = short.post("/v1/chat/completions", **fits)
         assert reply.json()["usage"]["total_tokens"] == 32
+
+
+def test_a_text_that_is_surely_too_long_is_refused_before_it_is_cut_into_tokens_b109(short):
+    """No token of the tiny model is longer than `<pad>`, of 5 bytes."""
+    body = {"prompt": ["a", "a" * 161], "max_tokens": 2}
+    message = refused(short, "/v1/completions", body, "prompt")
+    assert "at least 35 tokens (at least 33 in the prompt, 2 for the answer)" in message
+    body = {"prompt": "a" * 160}
+    assert "161 tokens (160 in the" in refused(short, "/v1/completions", body, "prompt")
+    for content, told in (("a" * 161, "(at least"), ("a" * 9 + "b" * 9, "(38 in")):
+        body = {"messages": [{"role": "user", "content": content}]}
+        message = refused(short, "/v1/chat/completions", body, "messages")
+        assert told in message
+        assert "in the messages" in message
 
 
 def test_without_a_limit_the_answer_gets_the_room_that_is_left_b109(short):

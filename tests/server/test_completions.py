@@ -1,10 +1,12 @@
 """`/v1/completions`: the engine's answers in OpenAI's format, whole and in pieces."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from minillm_serve import SamplingParams
+from minillm_serve.server import completions
 from tests.server.running import eventually, slow_down
 
 GREEDY = {"temperature": 0, "max_tokens": 12}
@@ -120,11 +122,13 @@ def test_choices_are_numbered_prompt_by_prompt_each_with_one_end_b103(server):
         assert choices[-1]["stop_reason"] == whole["choices"][index]["stop_reason"]
 
 
-def test_an_echo_has_the_prompts_tokens_before_the_answers_b116(server):
-    body = {"prompt": "hello!", "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0}
+@pytest.mark.parametrize("num_tokens", [1, 6])
+def test_an_echo_has_the_prompts_tokens_before_the_answers_b116(server, num_tokens):
+    body = {"prompt": "hello!", "echo": True, "logprobs": 1, "temperature": 0}
+    body |= {"max_tokens": num_tokens, "ignore_eos": True}
     (choice,) = server.complete(**body)["choices"]
     logprobs = choice["logprobs"]
-    assert {len(values) for values in logprobs.values()} == {7}
+    assert {len(values) for values in logprobs.values()} == {6 + num_tokens}
     assert logprobs["token_logprobs"][0] is None
     assert logprobs["top_logprobs"][0] is None
     assert all(value < 0 for value in logprobs["token_logprobs"][1:])
@@ -151,6 +155,22 @@ def test_an_echo_comes_once_for_each_choice_with_and_without_log_probabilities(s
             chunks = server.complete_in_pieces(prompts, **body)
             told = [text_of(chunks, index) for index in range(4)]
             assert told == [choice["text"] for choice in choices]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_echo_is_cut_into_its_tokens_in_a_thread(server, monkeypatch, stream):
+    """A long one takes a while, and nobody else is to wait for it."""
+    names, honest = [], completions.tokens_of_prompt
+
+    def noting(*args):
+        names.append(threading.current_thread().name)
+        return honest(*args)
+
+    monkeypatch.setattr(completions, "tokens_of_prompt", noting)
+    reply = server.post("/v1/completions", prompt="hello", echo=True, stream=stream, **GREEDY)
+    assert reply.status_code == 200
+    (name,) = names
+    assert name.startswith("asyncio_")
 
 
 def test_logprobs_0_tells_of_the_chosen_token_alone_b96(server):

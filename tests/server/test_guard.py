@@ -6,6 +6,7 @@ from contextlib import suppress
 import httpx
 import pytest
 
+from minillm_serve.server.settings import ServerSettings
 from tests.server.running import eventually, run_async
 
 
@@ -13,7 +14,7 @@ from tests.server.running import eventually, run_async
 def locked(start):
     """A server with a key, a small body limit and one origin."""
     settings = {
-        "api_key": "sesame",
+        "api_key": " sesame\n",  # as in the file of a secret
         "max_body_bytes": 1000,
         "body_seconds": 1.0,
         "cors_origins": ("https://course.example",),
@@ -44,6 +45,13 @@ def test_another_key_is_none(locked, value):
     reply = locked.client.get("/v1/models", headers={b"authorization": value})
     assert reply.status_code == 401
     assert "sesame" not in reply.text
+
+
+def test_white_space_around_a_configured_key_is_no_part_of_it():
+    """A header's value cannot have it."""
+    assert ServerSettings(served_model_name="a", api_key="\tse same \r\n").api_key == "se same"
+    with pytest.raises(ValueError, match="api_key is blank"):
+        ServerSettings(served_model_name="a", api_key=" \n")
 
 
 def test_keys_are_compared_in_constant_time(locked, monkeypatch):

@@ -1,12 +1,15 @@
-"""Streams in which nothing comes for a while, and clients that read nothing."""
+"""Streams in which nothing comes for a while, and clients that read, or say, nothing."""
 
 import json
 import socket
+import time
 
 import openai
 import pytest
+from starlette.responses import Response
 
-from minillm_serve.server.connection import PIECE, Connection, send_json
+from minillm_serve.server import closing
+from minillm_serve.server.connection import PIECE, Connection, send_whole
 from tests.server.running import events, eventually, run_async, slow_down, unread
 
 #: Five steps for the prompt, each longer than a stream may be silent.
@@ -96,7 +99,99 @@ def test_a_whole_answer_arrives_in_pieces_and_whole(size):
         sent.append(message)
 
     body = bytes(range(256)) * (size // 256 + 1)
-    run_async(send_json(send, body[:size]))
+    run_async(send_whole(send, Response(body[:size])))
     assert b"".join(message.get("body", b"") for message in sent) == body[:size]
     assert [message["more_body"] for message in sent[1:]] == [True] * (len(sent) - 2) + [False]
     assert dict(sent[0]["headers"])[b"content-length"] == b"%d" % size
+
+
+def request(method, path, body=b"", length=None):
+    """Bytes of a request; its length may be another one than it says."""
+    length = len(body) if length is None else length
+    return (
+        f"{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n".encode() + body
+    )
+
+
+@pytest.fixture(scope="module")
+def hasty(start, make_llm):
+    """A server that soon gives up waiting, and takes longer than that for an answer."""
+    settings = {"body_seconds": 0.2, "read_seconds": 0.3, "max_body_bytes": 2**21}
+    with start(settings, llm=slow_down(make_llm(), 0.05)) as running:
+        yield running
+
+
+def connections(running):
+    """Those that the server holds."""
+    return running._server._server.server_state.connections
+
+
+LONG_ANSWERS = {
+    "/tokenize": request("POST", "/tokenize", json.dumps({"prompt": "a" * 100_000}).encode()),
+    "/detokenize": request("POST", "/detokenize", json.dumps({"tokens": [5] * 300_000}).encode()),
+    "/metrics": request("GET", "/metrics") * 100,
+    "/health": request("GET", "/health") * 2000,
+}
+
+
+@pytest.mark.parametrize("path", LONG_ANSWERS)
+def test_no_answer_waits_for_ever_to_be_read(hasty, little_room, path):
+    """Neither a long one nor many short ones."""
+    with hasty.connect() as connection:
+        connection.sendall(LONG_ANSWERS[path])
+        assert connection.recv(12) == b"HTTP/1.1 200"
+        eventually(lambda: not connections(hasty), "the end of the connection")
+
+
+SLOW_REQUESTS = {
+    "nothing": (b"", b""),
+    "headers": (b"GET /health HTTP/1.1\r\nX-A: ", b"a"),
+    "next request": (request("GET", "/health") + b"GET /health HTTP/1.1\r\nX-A: ", b"a"),
+    "body of one that was refused": (request("POST", "/nothing", length=10**6), b"a"),
+}
+
+
+@pytest.mark.parametrize("kind", SLOW_REQUESTS)
+def test_a_request_that_does_not_come_to_its_end_is_not_waited_for(hasty, kind):
+    """However many bytes of it come meanwhile."""
+    begin, drop = SLOW_REQUESTS[kind]
+    with hasty.connect() as connection:
+        connection.sendall(begin)
+        connection.setblocking(False)
+
+        def is_cut():
+            try:
+                connection.sendall(drop)
+                return connection.recv(2**16) == b""
+            except OSError as error:
+                return not isinstance(error, BlockingIOError)
+
+        eventually(is_cut, "the end of the connection")
+
+
+def test_who_waits_for_an_answer_or_between_two_requests_is_not_cut_off(hasty):
+    with hasty.connect() as connection:
+        for _ in range(2):
+            body = json.dumps({"prompt": "a", "max_tokens": 8, "ignore_eos": True}).encode()
+            connection.sendall(request("POST", "/v1/completions", body))
+            answer = b""
+            while not answer.endswith(b"}}"):
+                piece = connection.recv(2**16)
+                assert piece, "it has been cut off"
+                answer += piece
+            assert answer.startswith(b"HTTP/1.1 200")
+            time.sleep(0.3)
+
+
+def test_the_connection_ends_with_a_refusal_of_a_body_that_is_too_long_or_late(hasty, monkeypatch):
+    """The answer is there for whoever has sent all of it first; nobody sends on for ever."""
+    whole = request("POST", "/v1/completions", b" " * 2**23)
+    late = request("POST", "/v1/completions", b"{", length=100)
+    for sent, status in ((whole, b"413"), (whole[:500], b"413"), (late, b"408")):
+        with hasty.connect() as connection:
+            connection.sendall(sent)
+            answer = b"".join(iter(lambda: connection.recv(2**16), b""))
+        assert answer.startswith(b"HTTP/1.1 " + status)
+        assert b"\r\nconnection: close\r\n" in answer
+        assert answer.endswith(b"}}")
+        monkeypatch.setattr(closing, "LINGER", 0.2)  # the others do not send on

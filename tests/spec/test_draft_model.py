@@ -10,6 +10,7 @@ from minillm_serve.core import SamplingParams, ScheduledSequence
 from minillm_serve.runtime.attention.torch_backend import TorchAttention
 from minillm_serve.runtime.forward import Forward
 from minillm_serve.runtime.sampling.chi_square import p_value
+from minillm_serve.runtime.spec import draft_model
 from minillm_serve.runtime.spec.draft_model import DraftModelDrafter
 from minillm_serve.runtime.spec.picking import Picker
 from tests.models.tiny import VOCAB, prompt
@@ -87,6 +88,24 @@ def test_no_token_is_read_twice_while_all_drafts_are_right(model):
         hand.step({sequence: (1, count)})
     # Of each draft but the last it has read what comes next already.
     assert read == list(range(len(sequence) - 2))
+
+
+def test_tokens_that_nobody_asks_drafts_for_are_read_together(model, monkeypatch):
+    """No pass is larger than what may wait and a step, and drafts do not suffer from that."""
+    monkeypatch.setattr(draft_model, "MOST_PENDING", 7)
+    hand = ByHand(model, drafting_by(model))
+    sequences = [make_sequence(prompt(n, seed=n), name=str(n)) for n in (5, 6)]
+    hand.step({s: (len(s), 0) for s in sequences})
+    counts, run = [], hand.drafter.drafter.run
+    hand.drafter.drafter.run = lambda rows, before: (
+        counts.append(len(rows.positions)) or run(rows, before)
+    )
+    for _ in range(10):
+        hand.step({s: (1, 0) for s in sequences})
+    assert counts == [8, 8]
+    hand.step({s: (1, 3) for s in sequences})
+    assert counts == [8, 8, 6, 2, 2]
+    assert hand.num_accepted == hand.num_drafts == 6
 
 
 def test_whoever_finds_a_prefix_finds_what_the_small_model_has_read_of_it(model):

@@ -38,12 +38,17 @@ class Machine:
         row: seconds of a row.
         a_pass: seconds of a drafting pass, and the same again for each 10 sequences.
         hiccup: so many times something takes a second longer.
+        compiling: seconds that are added when a step has so many rows, or a pass so many sequences,
+            for the first time.
     """
 
-    def __init__(self, *, fixed=0.01, row=0.001, recorded=None, a_pass=0.002, hiccup=0):
+    def __init__(
+        self, *, fixed=0.01, row=0.001, recorded=None, a_pass=0.002, hiccup=0, compiling=0
+    ):
         self.clock = SimClock()
         self.fixed, self.row, self.recorded, self.a_pass = fixed, row, recorded, a_pass
         self.hiccup = hiccup
+        self.compiling, self.compiled = compiling, set()
         self.kv_cache = SimpleNamespace(block_size=16, num_blocks=2000, k=[], v=[])
         self.device = torch.device("cpu")
         self.graphs = recorded
@@ -59,12 +64,14 @@ class Machine:
                 assert self.drafter.propose([item]).token_ids == [[0] * item.num_drafts]
         plain = all(item.num_tokens == 1 for item in items)
         fixed = self.recorded if plain and self.recorded is not None else self.fixed
+        self._compile("step", batch.num_tokens)
         self._take(fixed + self.row * batch.num_tokens)
         self.drafter.observe(batch, None, None)
         return FinishedStep(StepResult((SequenceOutput(),) * len(items)))
 
     def propose(self, items):
         counts = [item.num_drafts for item in items]
+        self._compile("pass", len(items))
         self._take(max(counts) * self.a_pass * (1 + len(items) / 10))
         return Proposal([[0] * count for count in counts])
 
@@ -74,6 +81,11 @@ class Machine:
     def measure(self, **options):
         limits = {"max_num_seqs": 64, "max_num_batched_tokens": 2048, "max_len": 4096}
         return measure_costs(self, **limits | options, clock=self.clock)
+
+    def _compile(self, *what):
+        if what not in self.compiled:
+            self.compiled.add(what)
+            self.clock.advance(self.compiling)
 
     def _take(self, seconds):
         if self.hiccup and len(self.batches) % 3 == 2:
@@ -103,6 +115,13 @@ def test_what_disturbs_some_of_the_runs_is_left_out():
     costs, undisturbed = (Machine(hiccup=count).measure(seconds=60) for count in (8, 0))
     for rows, drafting in ((1, []), (24, []), (64, []), (4, [1, 1, 1]), (24, [8, 8]), (64, [32])):
         assert costs.seconds(rows, drafting) == pytest.approx(undisturbed.seconds(rows, drafting))
+
+
+def test_what_is_compiled_meanwhile_is_in_no_time_and_leaves_nothing_out():
+    costs, compiled = (Machine(compiling=seconds).measure() for seconds in (7.0, 0))
+    for kind in ("plain", "verify", "draft", "first_draft"):
+        found, usual = (dict(getattr(each, kind).points) for each in (costs, compiled))
+        assert found == pytest.approx(usual)
 
 
 @pytest.mark.parametrize(("seconds", "largest"), [(0.0, LEAST), (0.6, 16), (5.0, SIZES[-1])])

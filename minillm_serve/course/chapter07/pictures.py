@@ -71,7 +71,10 @@ def draw_exits(exits: Mapping[int, float], num_layers: int, head: tuple[float, f
         color=plots.PURPLE, label="the model itself, left early",
     )  # fmt: skip
     size, share = head
-    ax.plot([size], [100 * share], "*", ms=17, color=plots.BLUE, label="a trained head")
+    ax.plot(
+        [size], [100 * share], "*", ms=17, color=plots.BLUE,
+        label="a trained head (by its share of the model's bytes)",
+    )  # fmt: skip
     ax.axhline(100 * share, color=plots.BLUE, ls=":", lw=1.3)
     like = np.interp(share, [*exits.values(), 1.0], [*layers, num_layers])
     title = f"The head guesses as well as {like:.0f} of the {num_layers} layers"

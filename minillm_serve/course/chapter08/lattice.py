@@ -58,7 +58,7 @@ def draw_codes(row: Tensor, shown: int = 16) -> Figure:
         off = (back - row)[:shown].numpy()
         axes[1, column].bar(range(shown), off, 0.7, color=plots.COLORS["wasted"])
         axes[1, column].set_xticks(range(0, shown, 4))
-        plots.label(axes[1, column], x="number of the row", y="error" if not column else None)
+        plots.label(axes[1, column], x="place in the row", y="error" if not column else None)
     most = max(abs(limit) for ax in axes[1] for limit in ax.get_ylim())
     for ax in axes[1]:
         ax.set_ylim(-most, most)
@@ -93,7 +93,7 @@ def draw_spread(keys: Tensor, values: Tensor, layer: int) -> Figure:
         ax.step(range(head.shape[1]), head.median(0).values, where="mid", color=plots.COLORS["kv"])
         share = float(head.median(0).values.max() / head.median())
         plots.label(
-            ax, x="number of the row", title=f"{what}: the largest is {share:.0f} x the usual"
+            ax, x="place in the row", title=f"{what}: the largest is {share:.0f} x the usual"
         )
         ax.title.set_fontsize(11)
     axes[0].set_ylabel(f"magnitude, layer {layer}, head 0")

@@ -167,7 +167,7 @@ def draw_algorithms(studies: Mapping[str, Any]) -> Figure:
     best = [min(row["kl"] for row in rows if row["way"] in ("AWQ", "GPTQ") and
             (row["bits"], row["group"]) == grid) for grid in grids]  # fmt: skip
     times = [a / b for a, b in zip(nearest, best, strict=True)]
-    title = f"The same bits, and {min(times):.1f} to {max(times):.1f} times less is lost"
+    title = f"The same bits: the better way loses {min(times):.1f} to {max(times):.1f} times less"
     plots.label(ax, y="KL (nats a token)", title=title)
     ax.legend(fontsize=9, loc="upper left", ncols=2)
     return fig

@@ -110,7 +110,8 @@ LEVERS = (
         "speculation",
         "several tokens for one reading of the weights",
         "arithmetic for what is refused, memory for the drafter",
-        "a full server, text that is hard to guess: fewer drafts or none (chapter 07)",
+        "text that is hard to guess, a full server that is bound by arithmetic: fewer drafts or "
+        "none (chapter 07)",
         Setup(alpha=ALPHA),
     ),
     Lever(

@@ -27,6 +27,8 @@ TENANTS = ("ann", "bob", "cem", "dee")
 #: Who sends ten times as much, and when, in seconds.
 LOUD, BURST = "dee", (6.0, 16.0)
 SECONDS, TRIES = 24.0, 4
+#: Who sends no more than ever.
+QUIET = tuple(name for name in TENANTS if name != LOUD)
 #: Seconds after which somebody who has been refused does not come again.
 GIVE_UP = 15.0
 #: Requests a second of each tenant, as a rule.
@@ -105,15 +107,15 @@ class Rushed:
         """Requests a second that were served in time."""
         return float(self.in_time.sum()) / SECONDS
 
-    def share(self, name: str) -> float:
-        """Share of a tenant's requests that were served in time."""
-        theirs = np.array([tenant == name for tenant in self.rush.tenants])
+    def share(self, *names: str) -> float:
+        """Share of these tenants' requests that were served in time."""
+        theirs = np.array([tenant in names for tenant in self.rush.tenants])
         return float(self.in_time[theirs].mean())
 
     @property
     def quiet_share(self) -> float:
         """The least share of those who sent no more than ever: it measures fairness."""
-        return min(self.share(name) for name in TENANTS if name != LOUD)
+        return min(self.share(name) for name in QUIET)
 
 
 def serve(

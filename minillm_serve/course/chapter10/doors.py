@@ -122,10 +122,12 @@ def draw_served(served: Mapping[str, burst.Rushed]) -> Figure:
 
 
 def _draw_waits(ax: Axes, rushed: burst.Rushed) -> None:
-    quiet = [name for name in burst.TENANTS if name != burst.LOUD]
     ax.axvspan(*burst.BURST, color=plots.PALE, alpha=0.6, lw=0)
     ax.axhline(burst.PATIENCE, color=plots.COLORS["limit"], ls="--", lw=1.4, label="promised")
-    groups = (([burst.LOUD], plots.ORANGE, "the loud one"), (quiet, plots.BLUE, "the other three"))
+    groups = (
+        ((burst.LOUD,), plots.ORANGE, "the loud one"),
+        (burst.QUIET, plots.BLUE, "the other three"),
+    )
     for names, color, label in groups:
         when, wait = burst.waits(rushed, names)
         ax.scatter(when, np.minimum(wait, TALLEST), s=13, color=color, label=label, zorder=3)
@@ -153,10 +155,9 @@ def experiment() -> Experiment:
         describe=describe,
         predict=Predict(
             "For ten seconds one of four tenants sends ten times as much: more comes than the "
-            "server can do. Everybody is let in. Of the requests of the three tenants who "
-            f"send no more than ever, what share gets a first token within {burst.PATIENCE:g} s "
-            "(counting the one of them who fares worst)?",
-            answer=round(100 * everybody.quiet_share),
+            "server can do. Everybody is let in. Of all requests of the three tenants who "
+            f"send no more than ever, what share gets a first token within {burst.PATIENCE:g} s?",
+            answer=round(100 * everybody.share(*burst.QUIET)),
             unit="%",
             within=0.25,
             explain="They stand in the same line. It is full of the loud one's requests, and is "

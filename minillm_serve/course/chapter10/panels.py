@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,6 +14,8 @@ from minillm_serve.course.chapter10.recorder import Point
 
 def draw(points: Sequence[Point], rate: float) -> Figure:
     """People, the two numbers, and the two times, over the last minute.
+
+    A dotted line stands where the load changes; what it is from there on, below.
 
     Args:
         points: in order of time.
@@ -32,14 +35,29 @@ def draw(points: Sequence[Point], rate: float) -> Figure:
     ):
         known = [(x, 1e3 * y) for x, y in zip(at, values, strict=True) if y is not None]
         ax.plot(*(zip(*known, strict=True) if known else ([], [])), "o-", ms=3.5, lw=1.6)
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, 1.15 * ax.get_ylim()[1])  # the rates stand above
         said = f"{name} {known[-1][1]:,.0f} ms" if known else f"{name}: nobody yet"
         plots.label(ax, x="time (s)", y="ms", title=said)
     for ax in axes.flat:
         ax.title.set_fontsize(11)
         if at:
             ax.set_xlim(at[0], max(at[-1], at[0] + 5.0))
+    _mark_changes(list(axes.flat), points)
     return fig
+
+
+def _mark_changes(axes: Sequence[Axes], points: Sequence[Point]) -> None:
+    """A line in each panel; the rate in the lower two, as the upper ones have their legends."""
+    for before, after in pairwise(points):
+        if before.rate == after.rate:
+            continue
+        for ax in axes:
+            ax.axvline(before.at, color=plots.GREY, lw=1.2, ls=":")
+        for ax in axes[2:]:
+            ax.text(
+                before.at, 0.98, f" {after.rate:g}/s", transform=ax.get_xaxis_transform(),
+                va="top", color=plots.INK, fontsize=9,
+            )  # fmt: skip
 
 
 def _draw_people(ax: Axes, points: Sequence[Point], rate: float) -> None:

@@ -49,13 +49,13 @@ def row_picture(quantizer: Any, row: Sequence[float]) -> Figure:
         axes[0].text(place, number, f"{code}", ha="center", va="bottom" if up else "top")
     axes[0].margins(y=0.18)
     axes[0].set_xticks(list(places))
-    plots.label(axes[0], x="number of the row", y="value", title=f"Codes: a step is {scale:.3g}")
+    plots.label(axes[0], x="place in the row", y="value", title=f"Codes: a step is {scale:.3g}")
     off = [(b - a) / scale if scale else 0.0 for a, b in zip(row, back, strict=True)]
     axes[1].bar(places, off, 0.6, color=plots.COLORS["wasted"])
     for edge in (-0.5, 0.5):
         axes[1].axhline(edge, color=plots.COLORS["limit"], ls="--", lw=1.2)
     axes[1].set(xticks=list(places), ylim=(-0.75, 0.75))
     plots.label(
-        axes[1], x="number of the row", y="error (steps)", title="Off by half a step at most"
+        axes[1], x="place in the row", y="error (steps)", title="Off by half a step at most"
     )
     return fig

@@ -15,6 +15,10 @@ from minillm_serve.runtime.spec.drafter import Proposal
 from minillm_serve.runtime.spec.passes import draft, is_reading
 from minillm_serve.runtime.spec.rows import Rows, Stretch, lay_out
 
+#: Tokens of decoding sequences that may wait to be read, over all sequences: should nobody ask for
+#: drafts, they are read together then, lest a later pass be larger than any step.
+MOST_PENDING = 512
+
 
 class DraftModelDrafter:
     """Lets a smaller model of the same vocabulary write on.
@@ -62,19 +66,15 @@ class DraftModelDrafter:
     @torch.inference_mode()
     def observe(self, batch: Batch, inputs: StepInputs, hidden: Tensor) -> None:
         """See `Drafter.observe`: reads what the model has read of prompts."""
-        stretches = []
+        due, waiting, num_pending = [], [], 0
         for item in batch.scheduled:
-            sequence, end = item.sequence, item.known_end
             if is_reading(item):
-                begin = self._settle(item, item.start)
-                tokens = sequence.token_ids[begin:end]
-                stretches.append(Stretch(tokens, begin, sequence.block_table))
-                self._progress[sequence].num_read = end
+                self._settle(item, item.start)
+                due.append(item)
             else:
-                self._settle(item, end)
-        if stretches:
-            cache = self._forward.kv_cache
-            self.run(lay_out(stretches, cache.block_size, cache.k[0].device), None)
+                waiting.append(item)
+                num_pending += item.known_end - self._settle(item, item.known_end)
+        self._read(due + waiting if num_pending > MOST_PENDING else due)
 
     def begin(self, items: list[ScheduledSequence]) -> tuple[list[int], None]:
         """See `Draftsman`: everything that it has not read yet."""
@@ -87,6 +87,20 @@ class DraftModelDrafter:
     def logits(self, hidden: Tensor) -> Tensor:
         """See `Draftsman`."""
         return self._forward.model.logits(hidden)[:, : self._vocab_size]
+
+    def _read(self, items: list[ScheduledSequence]) -> None:
+        """Reads all that the model has read of some sequences."""
+        stretches = []
+        for item in items:
+            sequence, progress = item.sequence, self._progress[item.sequence]
+            begin, end = progress.num_read, item.known_end
+            if begin < end:
+                tokens = sequence.token_ids[begin:end]
+                stretches.append(Stretch(tokens, begin, sequence.block_table))
+                progress.num_read = end
+        if stretches:
+            cache = self._forward.kv_cache
+            self.run(lay_out(stretches, cache.block_size, cache.k[0].device), None)
 
     def _settle(self, item: ScheduledSequence, most: int) -> int:
         """How many of a sequence's tokens it has read, of which at most so many can be there."""

@@ -68,7 +68,7 @@ def measure_costs(
         max_num_seqs: no step has more sequences.
         max_num_batched_tokens: no step has more rows.
         max_len: no sequence gets longer.
-        seconds: about how long it may take, once everything has been compiled. On a slow machine
+        seconds: about how long it may take, the first run of everything aside. On a slow machine
             large sizes are left out; what they cost is then concluded from the smaller ones.
         clock: the time in seconds.
     """
@@ -126,26 +126,34 @@ def _items(sequences: list[Sequence], num_drafts: int) -> tuple[ScheduledSequenc
 
 
 def _shortest(trials: list[Trial], seconds: float, clock: Callable[[], float]) -> dict[str, Times]:
-    """The shortest time of each trial, by kind and size."""
-    for trial in trials:
-        if trial.size in (1, LEAST):
-            trial.run()  # compiles, allocates, and shows the drafter the sequences
+    """The shortest time of each trial, by kind and size.
+
+    The first run of each counts for nothing, not even for the time that there is: it compiles (on a
+    CPU for each number of rows), allocates, and shows the drafter the sequences.
+    """
     best: dict[str, Times] = {trial.kind: {} for trial in trials}
     began = clock()
     for number in range(ROUNDS):
         for trial in trials:
-            times, now = best[trial.kind], clock()
-            spent, large = now - began, trial.size > LEAST
+            times = best[trial.kind]
+            spent, large = clock() - began, trial.size > LEAST
             if number == 0 and large and spent > seconds / 2:
                 break
             if number > 0 and (trial.size not in times or spent > 2 * seconds):
                 break
             if number >= ROUNDS_OF_LARGE and (large or spent > seconds):
                 break
-            trial.run()
-            taken = clock() - now
+            if number == 0:
+                began += _timed(trial, clock)
+            taken = _timed(trial, clock)
             times[trial.size] = min(taken, times.get(trial.size, taken))
     return best
+
+
+def _timed(trial: Trial, clock: Callable[[], float]) -> float:
+    now = clock()
+    trial.run()
+    return clock() - now
 
 
 def _costs(shortest: dict[str, Times], drafts: int, *, recorded: bool) -> StepCosts:

@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Collection
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from minillm_serve.core.errors import RequestRefused
 from minillm_serve.core.structured_outputs import StructuredOutputsParams
+from minillm_serve.runtime.structured.given_up import GivenUp
 from minillm_serve.runtime.structured.json_schema import Unsupported, check_expression, explicit
 
 #: Compiled grammars that are kept for whoever asks for the same, and how many bytes of them.
@@ -27,13 +29,33 @@ class Grammar:
         compiled: xgrammar's.
         spellable: [W] int32, a bit for each id: those that an answer may have at all. Special
             tokens are not: their text is left out of answers.
+        given_up: where it is remembered if it proves too slow.
         is_too_slow: it took too long to find what may come next, and is given up.
+
+    Args:
+        asked: what it was compiled from.
     """
 
-    def __init__(self, compiled: Any, spellable: np.ndarray) -> None:
+    def __init__(
+        self,
+        compiled: Any,
+        spellable: np.ndarray,
+        asked: StructuredOutputsParams,
+        given_up: GivenUp,
+    ) -> None:
         self.compiled = compiled
         self.spellable = spellable
+        self.given_up = given_up
         self.is_too_slow = False
+        self._asked = asked
+
+    def give_up(self) -> None:
+        """Nobody follows it any more, and whoever asks for it is refused."""
+        self.is_too_slow = True
+        self.given_up.remember(
+            self._asked,
+            "it is too ambiguous to be followed in time; let no repetition stand within another",
+        )
 
     def matcher(self) -> Any:
         """Follows one answer from its beginning."""
@@ -52,6 +74,9 @@ class GrammarCompiler:
         tokenizer: transformers' tokenizer; None if there is none.
         vocab_size: ids that the model gives logits for (V).
         eos_token_ids: ids that end an answer.
+
+    Attributes:
+        given_up: what proved too slow. (Apart from what is kept, which others soon push out.)
     """
 
     def __init__(self, tokenizer: Any, vocab_size: int, eos_token_ids: Collection[int]) -> None:
@@ -62,7 +87,12 @@ class GrammarCompiler:
         self._spellable = np.zeros(0, np.int32)
         self._kept: OrderedDict[StructuredOutputsParams, Grammar] = OrderedDict()
         self._lock = threading.Lock()  # around what is kept
-        self._compiling = threading.Lock()
+        self._preparing = threading.Lock()
+        # One for each shape that is compiled: one that takes for ever holds nobody else's.
+        self._turns: weakref.WeakValueDictionary[StructuredOutputsParams, threading.Lock] = (
+            weakref.WeakValueDictionary()
+        )
+        self.given_up = GivenUp()
 
     def find(self, asked: StructuredOutputsParams | None) -> Grammar | None:
         """The grammar, if nothing is asked for or it was compiled before; never takes long.
@@ -70,37 +100,38 @@ class GrammarCompiler:
         Raises:
             RequestRefused: it proved too slow.
         """
+        if asked is None:
+            return None
+        self.given_up.check(asked)
         with self._lock:
-            grammar = self._kept.get(asked) if asked is not None else None
-            if grammar is None:
-                return None
-            assert asked is not None
-            self._kept.move_to_end(asked)
-        if grammar.is_too_slow:
-            raise RequestRefused(
-                f"structured_outputs.{asked.kind}: it is too ambiguous to be followed in time; "
-                "let no repetition stand within another"
-            )
+            grammar = self._kept.get(asked)
+            if grammar is not None:
+                self._kept.move_to_end(asked)
         return grammar
 
     def compile(self, asked: StructuredOutputsParams | None) -> Grammar | None:
         """The grammar for what is asked; None if nothing is.
 
         Raises:
-            RequestRefused: it cannot be compiled, for this model or at all; xgrammar is missing.
+            RequestRefused: it cannot be compiled, for this model or at all; xgrammar is missing;
+                it proved too slow, or others did that still run.
         """
         if asked is None or (known := self.find(asked)) is not None:
             return None if asked is None else known
-        with self._compiling:
+        with self._lock:
+            turn = self._turns.setdefault(asked, threading.Lock())
+        with turn:
             if (known := self.find(asked)) is None:
+                self.given_up.check_room(asked)
                 known = self._compile(asked)
                 self._keep(asked, known)
         return known
 
     def _compile(self, asked: StructuredOutputsParams) -> Grammar:
-        self._prepare()
+        self.prepare()
         try:
-            grammar = Grammar(self._compile_kind(asked), self._spellable)
+            compiled = self._compile_kind(asked)
+            grammar = Grammar(compiled, self._spellable, asked, self.given_up)
             matcher = grammar.matcher()
             bits = np.zeros((1, len(self._spellable)), np.int32)
             matcher.fill_next_token_bitmask(bits)
@@ -144,14 +175,17 @@ class GrammarCompiler:
                 _, oldest = self._kept.popitem(last=False)
                 size -= oldest.compiled.memory_size_bytes
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         """Reads the vocabulary, once.
 
         Raises:
             RequestRefused: it cannot be read, or xgrammar is missing.
         """
-        if self._compiler is not None:
-            return
+        with self._preparing:
+            if self._compiler is None:
+                self._prepare()
+
+    def _prepare(self) -> None:
         try:
             import xgrammar
         except ModuleNotFoundError:

@@ -2,6 +2,7 @@
 
 import time
 import weakref
+from collections.abc import Mapping
 from collections.abc import Sequence as Items
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -20,9 +21,14 @@ from minillm_serve.runtime.structured.worker import Worker
 #: "(([a-z]+){1,50} ?){1,50}"; everybody in the batch would have to wait for those.)
 ALLOWANCE = 2.0
 ALLOWANCE_PER_TOKEN = 0.02
+#: How many times that a step may take, whoever is in it; and how much of it is too little for a
+#: verdict on a grammar.
+STEP, TOO_LITTLE = 2.0, 1 / 8
 
 #: Why there is no mask; keys of `sampler.FAULTS`.
 DEAD_END, TOO_SLOW = -3, -4
+
+Job = Future[np.ndarray | int | None]
 
 
 class Guided(NamedTuple):
@@ -71,6 +77,9 @@ class Matchers:
     A matcher is a memory of the sequence's output and nothing else: it takes in what has been
     added. So it does not matter whether a sequence was preempted meanwhile, or which steps failed.
 
+    Nothing of it can be broken off. What takes too long is left behind in its thread, and a new one
+    goes on with the others.
+
     Args:
         allowance: see `ALLOWANCE`.
     """
@@ -78,7 +87,7 @@ class Matchers:
     def __init__(self, allowance: float = ALLOWANCE) -> None:
         self._allowance = allowance
         self._followed: weakref.WeakKeyDictionary[Sequence, _Followed] = weakref.WeakKeyDictionary()
-        self._worker: Worker | None = None
+        self._worker = Worker()
 
     def masks(self, guided: Items[Guided], last: Items[int]) -> list[np.ndarray | int | None]:
         """What may come next at each of some choices.
@@ -88,42 +97,61 @@ class Matchers:
             last: the token before each choice of the step, by row.
 
         Returns:
-            For each of `guided`: [W] int32, a bit for each id; or `DEAD_END` or `TOO_SLOW`; or
-            None if the answer has ended already, and nothing will come of the choice.
+            For each of `guided`: [W] int32, a bit for each id; or `DEAD_END`; or `TOO_SLOW` if it
+            was not there in time; or None if the answer has ended already, and nothing will come of
+            the choice.
         """
-        if self._worker is None:
-            self._worker = Worker()
-        jobs = [self._begin(item, last[item.row]) for item in guided]
-        masks: list[np.ndarray | int | None] = []
-        for index, item in enumerate(guided):
+        end = time.monotonic() + STEP * self._allowance
+        # Whoever has used up most comes last: who is quick does not wait for who is slow.
+        order = sorted(guided, key=lambda item: self._follow(item).seconds)
+        jobs = {item.row: self._begin(item, last[item.row]) for item in order}
+        masks: dict[int, np.ndarray | int | None] = dict.fromkeys(jobs, TOO_SLOW)
+        for item in order:
+            left = end - time.monotonic()
+            # Half of what is left at most, so that there is always some for the others.
+            patience = min(max(self._seconds_left(item), self._too_little), left / 2)
             try:
-                masks.append(jobs[index].result(self._seconds_left(item)))
+                masks[item.row] = jobs[item.row].result(max(0.0, patience))
             except TimeoutError:
-                # It cannot be broken off. It is left to itself, and the others start anew.
-                masks.append(self._give_up(item))
-                self._worker.leave()
-                self._worker = Worker()
-                for later in range(index + 1, len(guided)):
-                    if jobs[later].cancel():
-                        jobs[later] = self._begin(guided[later], last[guided[later].row])
-        return masks
+                if not self._leave(item, jobs, left):
+                    break
+        return [masks[item.row] for item in guided]
 
-    def _begin(self, item: Guided, last: int) -> "Future[np.ndarray | int | None]":
-        assert self._worker is not None
-        grammar = _grammar(item)
-        if item.sequence not in self._followed:
-            self._followed[item.sequence] = _Followed(grammar.matcher())
+    def _begin(self, item: Guided, last: int) -> Job:
         ids = (*item.output_ids, last) if item.has_pending else item.output_ids
-        followed = self._followed[item.sequence]
-        return self._worker.submit(partial(_mask, followed, grammar, ids, item.has_pending))
+        is_over = self._seconds_left(item) < 0
+        work = partial(_mask, self._follow(item), _grammar(item), ids, item.has_pending, is_over)
+        return self._worker.submit(work)
+
+    def _leave(self, item: Guided, jobs: Mapping[int, Job], left: float) -> bool:
+        """Goes on without somebody; tells whether there is time and room for the others."""
+        grammar, job = _grammar(item), jobs[item.row]
+        goes_on = left >= self._too_little
+        if not job.cancel():
+            grammar.given_up.leave(job)
+            if goes_on:
+                grammar.give_up()
+        goes_on = goes_on and not grammar.given_up.is_crowded
+        if not goes_on:
+            # Before there is a new thread: it would begin with one of them.
+            for other in jobs.values():
+                other.cancel()
+        self._worker.leave()
+        return goes_on
+
+    def _follow(self, item: Guided) -> _Followed:
+        followed = self._followed.get(item.sequence)
+        if followed is None:
+            followed = self._followed[item.sequence] = _Followed(_grammar(item).matcher())
+        return followed
 
     def _seconds_left(self, item: Guided) -> float:
         allowed = self._allowance + ALLOWANCE_PER_TOKEN * len(item.output_ids)
-        return max(0.0, allowed - self._followed[item.sequence].seconds)
+        return allowed - self._follow(item).seconds
 
-    def _give_up(self, item: Guided) -> int:
-        _grammar(item).is_too_slow = True
-        return TOO_SLOW
+    @property
+    def _too_little(self) -> float:
+        return TOO_LITTLE * self._allowance
 
 
 def _grammar(item: Guided) -> Grammar:
@@ -133,10 +161,16 @@ def _grammar(item: Guided) -> Grammar:
 
 
 def _mask(
-    followed: _Followed, grammar: Grammar, ids: tuple[int, ...], last_may_end: bool
+    followed: _Followed,
+    grammar: Grammar,
+    ids: tuple[int, ...],
+    last_may_end: bool,
+    is_over: bool,
 ) -> np.ndarray | int | None:
     """Takes in what is new of an output, and tells what may follow it; see `Matchers.masks`."""
     began = time.thread_time()
+    if is_over:
+        grammar.give_up()
     if grammar.is_too_slow:
         return TOO_SLOW
     try:

@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 class Worker:
-    """Does one thing after the other, in a thread of its own.
+    """Does one thing after the other, in a thread of its own that begins with the first.
 
     (A `ThreadPoolExecutor` is waited for when the process ends, however long that takes.)
     """
 
     def __init__(self) -> None:
-        self._inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        threading.Thread(target=self._run, name="minillm-grammar", daemon=True).start()
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
 
     def submit(self, what: Callable[[], T]) -> "Future[T]":
         """Has something done."""
@@ -31,12 +31,18 @@ class Worker:
                     future.set_exception(error)
 
         self._inbox.put(work)
+        if self._thread is None:
+            self._start()
         return future
 
     def leave(self) -> None:
-        """The thread ends when it is done with what it has begun, and nobody waits for it."""
-        self._inbox.put(None)
+        """What is under way is left to itself; a new thread goes on with what has not begun."""
+        self._start()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="minillm-grammar", daemon=True)
+        self._thread.start()
 
     def _run(self) -> None:
-        while (work := self._inbox.get()) is not None:
-            work()
+        while self._thread is threading.current_thread():
+            self._inbox.get()()

@@ -4,7 +4,7 @@ import math
 import re
 from typing import Annotated, Any
 
-from pydantic import Field, PlainValidator
+from pydantic import AfterValidator, Field, PlainValidator
 
 from minillm_serve.core.sampling_params import HOTTEST, SamplingParams
 from minillm_serve.core.structured_outputs import StructuredOutputsParams
@@ -12,6 +12,9 @@ from minillm_serve.server.errors import invalid, param_of
 from minillm_serve.server.schema.base import LARGEST, Body
 from minillm_serve.server.schema.structured import ResponseFormat, Shape
 from minillm_serve.server.settings import ServerSettings
+
+#: Most entries of `logit_bias` and of `stop_token_ids`: each is looked at with every prompt.
+MOST_ENTRIES = 1024
 
 Whole = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
 Seed = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
@@ -41,6 +44,8 @@ def _read_stop(value: Any) -> tuple[str, ...]:
 def _read_bias(value: Any) -> dict[int, float]:
     if not isinstance(value, dict):
         raise ValueError("expected an object from token ids to numbers")
+    if len(value) > MOST_ENTRIES:
+        raise ValueError(f"{len(value)} entries, at most {MOST_ENTRIES}")
     bias = {}
     for key, amount in value.items():
         if re.fullmatch(r"-?\d{1,10}", key, re.ASCII) is None:
@@ -50,6 +55,16 @@ def _read_bias(value: Any) -> dict[int, float]:
         # (An integer may be too large for a float.)
         bias[int(key)] = math.inf if abs(amount) > LARGEST else float(amount)
     return bias
+
+
+def _once_each(values: list[int]) -> list[int]:
+    return list(dict.fromkeys(values))
+
+
+BiasDocument = Annotated[dict[str, float], Field(max_length=MOST_ENTRIES)]
+StopTokenIds = Annotated[
+    list[TokenId], Field(fail_fast=True, max_length=MOST_ENTRIES), AfterValidator(_once_each)
+]
 
 
 class StreamOptions(Body):
@@ -83,7 +98,7 @@ class SamplingFields(Body):
     presence_penalty: Penalty = 0.0
     frequency_penalty: Penalty = 0.0
     logit_bias: Annotated[
-        dict[int, float], PlainValidator(_read_bias, json_schema_input_type=dict[str, float])
+        dict[int, float], PlainValidator(_read_bias, json_schema_input_type=BiasDocument)
     ] = Field(default_factory=dict)
     seed: Seed | None = None
     response_format: ResponseFormat | None = None
@@ -93,7 +108,7 @@ class SamplingFields(Body):
     min_p: Share = 0.0
     repetition_penalty: Annotated[float, _documented(minimum=1e-3, maximum=1e3)] = 1.0
     min_tokens: Count = 0
-    stop_token_ids: Annotated[list[TokenId], Field(fail_fast=True)] = Field(default_factory=list)
+    stop_token_ids: StopTokenIds = Field(default_factory=list)
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     skip_special_tokens: bool = True
