@@ -16,7 +16,7 @@ from minillm_serve.llm import LLM
 from minillm_serve.outputs import CompletionDelta, RequestOutput
 from minillm_serve.prompts import Prompt
 from minillm_serve.runtime.structured.compile_queue import CompileQueue
-from minillm_serve.runtime.threads import share_threads
+from minillm_serve.runtime.threads import release_threads, share_threads
 
 #: Seconds after which whoever waits for the engine looks whether it is still well.
 LOOK_EVERY = 1.0
@@ -41,6 +41,7 @@ class AsyncLLM:
     def __init__(self, llm: LLM, *, stuck_after: float = STUCK_AFTER) -> None:
         self.llm = llm
         threads = torch.get_num_threads()  # of this thread, which the other one would not have
+        release_threads()  # from now on it is the other one who computes
         self._bell = Bell()
         self._loop = EngineLoop(
             llm.llm_engine,

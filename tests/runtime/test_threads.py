@@ -1,5 +1,7 @@
 """Numbers of threads, which belong to threads: an engine may be stepped from any."""
 
+import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numba
@@ -8,7 +10,9 @@ import torch
 
 from minillm_serve import LLM, SamplingParams
 from minillm_serve.runtime import torch_executor
+from minillm_serve.runtime.threads import release_threads
 from tests.llm.tiny import save_tiny
+from tests.server.running import eventually
 
 PARAMS = SamplingParams(max_tokens=4, ignore_eos=True)
 
@@ -40,3 +44,19 @@ def test_whichever_thread_runs_steps_has_the_numbers_of_the_one_that_built_the_e
     assert set_to == [torch.get_num_threads()] * (1 if overlapped else 2)
     if not overlapped:
         assert mine == theirs == (torch.get_num_threads(),) * 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+def test_threads_that_computed_for_this_one_are_let_go():
+    """Idle ones would count, and make OpenMP put the threads of others to sleep."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        torch.ones(2**20).exp_()
+        with_them = len(os.listdir("/proc/self/task"))
+        release_threads()
+        eventually(lambda: len(os.listdir("/proc/self/task")) <= with_them - 2, "two fewer")
+        assert torch.ones(2**20).exp_().sum() > 2**20  # new ones come when they are needed
+    finally:
+        torch.set_num_threads(before)
+        release_threads()
