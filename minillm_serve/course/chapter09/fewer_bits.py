@@ -10,9 +10,9 @@ from minillm_serve.course.chapter08.record import Record
 from minillm_serve.course.chapter09.real import decode_steps
 
 #: People on the full server, and tokens of each one's prompt: so that caches are read, too.
-BATCH, PROMPT_TOKENS = 16, 96
+BATCH, PROMPT_TOKENS = 16, 48
 #: Tokens that each is given, alone and in the crowd.
-ALONE, TOGETHER = 32, 12
+ALONE, TOGETHER = 24, 10
 
 
 @dataclass(frozen=True, slots=True)
