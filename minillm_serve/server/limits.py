@@ -15,9 +15,11 @@ def check_priority(llm: LLM, priority: int) -> None:
     Raises:
         ApiError: 400, naming the remedy.
     """
+    if not priority or llm.parts.get("scheduler") is not None:
+        return
     heedless = {kind: name for name, kind in POLICIES.items() if kind is not Priority}
     name = heedless.get(type(llm.engine.scheduler.policy))
-    if priority and name is not None and llm.parts.get("scheduler") is None:
+    if name is not None:
         raise invalid(
             f"priority={priority}: this server's policy is {name!r}, which has none: leave it out, "
             "or start the server with --policy priority",

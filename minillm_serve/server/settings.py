@@ -58,11 +58,12 @@ class ServerSettings:
     retry_after: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("max_body_bytes", "max_header_bytes", "max_request_id_chars", "retry_after"):
+        for name in (
+            *("max_body_bytes", "max_header_bytes", "max_request_id_chars", "retry_after"),
+            *("max_prompts", "max_n", "max_stop", "max_stop_chars"),
+            *("max_logprobs_total", "max_listed_tokens"),
+        ):
             _at_least(name, getattr(self, name), 1)
-        for name in ("max_prompts", "max_n", "max_stop", "max_stop_chars", "max_listed_tokens"):
-            _at_least(name, getattr(self, name), 1)
-        _at_least("max_logprobs_total", self.max_logprobs_total, 1)
         for name in ("max_logprobs", "drain_seconds"):
             _at_least(name, getattr(self, name), 0)
         for name in ("body_seconds", "read_seconds", "keep_alive_seconds", "max_queue_seconds"):

@@ -167,6 +167,7 @@ def test_a_request_that_does_not_come_to_its_end_is_not_waited_for(hasty, kind):
                 return not isinstance(error, BlockingIOError)
 
         eventually(is_cut, "the end of the connection")
+        assert is_cut(), "it is cut for good"
 
 
 def test_who_waits_for_an_answer_or_between_two_requests_is_not_cut_off(hasty):
